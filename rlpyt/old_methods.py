@@ -28,7 +28,7 @@ _PARAMETERS = "Override pi_parameters(self) or q_parameters(self)."
 _Q_VALUES = "Override pi(self, rows), q(self, rows, action) or target_q(self, rows, action)."
 _RESETS = "The environments and their resets are the sampler's. Override collect_batch(self, itr, first_t=None)."
 _WORKERS = "Write environments in batches as a vector environment (docs/own_environment.md), which any sampler takes."
-_WEIGHTS = "The sampler sends what is in agent.acting and agent.numbers."
+_WEIGHTS = "The sampler sends what is in agent.networks.acting and agent.numbers."
 _OBSERVATION = "Override step and reset, which return the observation, or wrap the environment in another."
 
 OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
@@ -137,8 +137,8 @@ OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
     "BaseAgent": {
         "collector_initialize": (
             "told an agent of its environments by it",
-            "agent.actor(env_ranks, global_B, seed) returns an actor of some. Override exploration_state(self, n_rows) "
-            "for what is kept of them. A script that acts by hand calls nothing before step.",
+            "agent.actor(env_ranks, global_B, seed) returns an actor of some. An Exploration "
+            "(docs/own_agent.md) keeps what is kept of them. A script that acts by hand calls nothing before step.",
         ),
         "data_parallel": (
             "wrapped the model for several GPUs with it",
@@ -210,6 +210,30 @@ OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
 }
 """Base class -> method -> what rlpyt 0.1 did with it, and what to define now."""
 
+_HEAD = "Write read(self, output) or best(self, output) of a rlpyt.agents.Head, which the class names as HeadCls."
+_RULE = "Write begin, state or action of a rlpyt.agents.Exploration, which the class names as ExplorationCls."
+_MODEL = "Give ModelCls, or name a default as DefaultModelCls in the class."
+_NETWORKS = "Override initialize(self, env_spaces): call super().initialize(env_spaces), and then add networks."
+
+MOVED_METHODS: dict[str, dict[str, str]] = {
+    "BaseAgent": {
+        **dict.fromkeys(("acts_on", "best_action"), _HEAD),
+        **dict.fromkeys(("exploration", "exploration_state", "noisy_layers"), _RULE),
+        **dict.fromkeys(("make_default_model", "default_model_kwargs", "preset_kwargs"), _MODEL),
+        **dict.fromkeys(("make_networks", "make_model", "unrolled"), _NETWORKS),
+        "value_of": "What agent_info returns has the field value.",
+        "update_obs_rms": "Write update_obs_rms(self, observation, valid=None) of the model, a rlpyt.models.Model.",
+        "encode": "Override encode(self, action) of the distribution.",
+    },
+    "DqnAgent": {"q_values": _HEAD, "epsilon": _RULE},
+    "QpgAgent": {
+        "explore": "Write explore of a PolicyExploration, which the class names as ExplorationCls.",
+        "make_body": "Name the class of the features as BodyCls in the class.",
+        "make_q_model": "Give QModelCls.",
+    },
+}
+"""Base class -> method of agents before their parts were held -> what to do now."""
+
 OLD_ARGUMENTS: dict[str, dict[str, tuple[str, ...]]] = {
     "BaseAgent": {"to_device": ("cuda_idx",), "initialize": ("share_memory", "global_B", "env_ranks")},
     "ReplaySettings": {"initialize_replay_buffer": ("async_",)},
@@ -230,6 +254,8 @@ _NOISE = "Noise is an argument of sample. The agent's eps_init, eps_final, actio
 _ONE_Q = "q_model has the networks of all action values, target_q_model their targets."
 _ALL_INPUTS = "all_inputs has observation, prev_action and prev_reward of all rows; action is of those to train on."
 _GIVEN = "It is an argument of the constructor, as you gave it; env_kwargs of the sampler has it."
+_TRAIN = "A loop of your own does what MinibatchRlBase.train does with self._log, self._stop and self._checkpoints."
+_AT_WORK = "initialize makes it. Where a sampler works in another process, runner.training.sampler has it."
 _ENDED = "terminated says so, and bootstrap_discount is 0 there."
 
 SET_LATER: dict[str, dict[str, str]] = {
@@ -238,7 +264,9 @@ SET_LATER: dict[str, dict[str, str]] = {
         **dict.fromkeys(("_bound", "descents", "generator", "batch_spec", "steps_per_itr", "n_steps"), _INITIALIZE),
         "optim_kwargs": _INIT,
     },
-    "BaseAgent": dict.fromkeys(("_exploration", "numbers"), _INIT),
+    "BaseAgent": dict.fromkeys(("networks", "numbers", "head", "annealing", "by_hand"), _INIT),
+    "BaseSampler": {"batches": _AT_WORK},
+    "MinibatchRlBase": dict.fromkeys(("check_finite", "agree_to_stop", "save_due_checkpoint"), _TRAIN),
 }
 """Class -> attribute that its objects have once they are set up -> what to do."""
 
@@ -320,11 +348,13 @@ OLD_ATTRIBUTES: dict[str, dict[str, str]] = {
 
 CALLED_WITH: dict[str, dict[str, str]] = {
     "RlAlgorithm": {"initialize": "agent= run="},
-    "BaseAgent": {
-        "update_obs_rms": "observation valid",
-        "bind": "n_steps steps_per_itr",
+    "BaseAgent": {"bind": "n_steps steps_per_itr", "anneal_exploration": "fraction"},
+    "DqnAgent": {"target": "observation prev_action prev_reward"},
+    "QpgAgent": {
+        **dict.fromkeys(("features", "target_features"), "observation prev_action prev_reward"),
+        **dict.fromkeys(("q", "first_q", "target_q"), "rows action"),
+        "pi": "rows",
     },
-    "DqnAgent": {"epsilon": "actor"},
     "BaseSampler": {
         "initialize": "agent= run=",
     },
@@ -361,6 +391,7 @@ def check_subclass(cls: type) -> None:
             for name, thing in vars(owner).items():
                 _check_gone(cls, name, overridden)
                 if inspect.isfunction(thing):
+                    _check_moved(cls, name, overridden)
                     _check_override(cls, name, thing, overridden)
 
 
@@ -400,14 +431,25 @@ def _check_gone(cls: type, name: str, bases: list[type]) -> None:
             )
 
 
+def _check_moved(cls: type, name: str, bases: list[type]) -> None:
+    for base in bases:
+        if name in MOVED_METHODS.get(base.__name__, ()):
+            raise TypeError(
+                f"{cls.__name__}.{name}: nothing calls this method of an agent any more. "
+                f"{MOVED_METHODS[base.__name__][name]} If it is a method of your own, rename it. See docs/own_agent.md."
+            )
+
+
 def _check_override(cls: type, name: str, function: Callable[..., Any], bases: list[type]) -> None:
     form = next((CALLED_WITH[b.__name__][name] for b in bases if name in CALLED_WITH.get(b.__name__, ())), None)
     ours = [vars(base)[name] for base in bases if inspect.isfunction(vars(base).get(name))]
-    if not ours or (name.startswith("_") and form is None):
+    if form is None and (not ours or name.startswith("_")):
         return
-    # Where the call is told, its arguments stand in the first definition; a later one may pass them through.
-    expected, signature = inspect.signature(ours[0 if form is None else -1]), inspect.signature(function)
-    words = _required(expected) if form is None else form.split()
+    signature, words = inspect.signature(function), [] if form is None else form.split()
+    expected = f"(self, {', '.join(words)})"
+    if ours:  # where the call is told, its arguments stand in the first definition; a later one may pass them through
+        wanted = inspect.signature(ours[0 if form is None else -1])
+        expected, words = _plain(wanted), words or _required(wanted)
     try:
         signature.bind(None, *[w for w in words if w[-1] != "="], **{w[:-1]: w for w in words if w[-1] == "="})
     except TypeError as error:
@@ -420,7 +462,7 @@ def _check_override(cls: type, name: str, function: Callable[..., Any], bases: l
         why = f"{' and '.join(old)}, which rlpyt 0.1 gave, is given by nothing"
     raise TypeError(
         f"{cls.__name__}.{name}{_plain(signature)} does not fit how the library calls it: {why}. Expected "
-        f"def {name}{_plain(expected)}. If it is a method of your own, rename it. See {PAGE}."
+        f"def {name}{expected}. If it is a method of your own, rename it. See {PAGE}."
     )
 
 

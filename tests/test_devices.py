@@ -14,6 +14,7 @@ from torch import nn
 
 from rlpyt.agents import CatDqnAgent, CategoricalPgAgent, RecurrentCategoricalPgAgent, SacAgent
 from rlpyt.algos import PPO, SAC
+from rlpyt.core import example_inputs
 from rlpyt.distributions import Gaussian
 from rlpyt.runners import MinibatchRl, compute_choice, rehearsal
 from rlpyt.samplers import SerialSampler, evaluate
@@ -107,7 +108,7 @@ def test_an_agent_that_was_placed_and_did_not_learn_begins_anew_on_the_cpu():
     agent.initialize(EnvSpaces(VECTOR, spaces.Discrete(3)))
     actor = agent.actor([0], 1, 0)
     actor.begin(0)
-    assert actor.step(*agent.example_inputs()).action.device.type == "cpu"
+    assert actor.step(*example_inputs(agent.env_spaces)).action.device.type == "cpu"
     assert agent.compute == ComputeSettings()
 
 
@@ -138,8 +139,8 @@ def test_a_worker_is_sent_no_weights_of_the_network_that_learns():
     agent.give_V_min_max(-1.0, 1.0)
     actor = agent.actor([0, 1], 2, 0)
     actor.begin(0)
-    actor.step(*agent.example_inputs(2))
-    agent.step(*agent.example_inputs(2))  # by hand, too
+    actor.step(*example_inputs(agent.env_spaces, 2))
+    agent.step(*example_inputs(agent.env_spaces, 2))  # by hand, too
     pickler = NotingPickler(io.BytesIO())
     pickler.seen = set()
     pickler.dump(vars(agent.acting_copy()))

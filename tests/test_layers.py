@@ -36,6 +36,7 @@ FLOORS = {
     "distributions": 4,
     "models": 4,
     "logging": 4,
+    "old_steps": 4,
     "runners": 5,
     "samplers": 5,
     "agents": 5,
@@ -50,7 +51,7 @@ FLOORS = {
 ARROWS = {
     "runners": {"logging"},
     "samplers": {"envs", "logging"},
-    "agents": {"models", "distributions", "envs"},
+    "agents": {"models", "distributions", "envs", "old_steps"},
     "algos": {"replays"},
 }
 # On the ground floor, too, there is an order: namedarraytuple stands on nothing, the maths on the arrays' names alone.

@@ -116,7 +116,7 @@ def test_exploration_goes_on_under_an_own_loop_of_updates(AlgoCls, agent, at_end
     run(algo, agent, None if AlgoCls is DQN else Box(-1, 1, (2,)))
     assert progress == ([0.125, 0.25, 0.375, 0.5] if AlgoCls is DQN else [0.0, 1.0, 1.0, 1.0])
     assert agent.fraction == at_end
-    assert agent.acting_copy()._exploration is None
+    assert agent.acting_copy().annealing.after(0) is None
 
 
 def test_a_hyper_parameter_that_is_set_during_a_run_holds_from_then_on():
@@ -242,7 +242,7 @@ def test_a_method_that_would_not_be_called_is_refused_with_the_model():
     agent = DqnAgent(ModelCls=Normalised)
     with pytest.raises(TypeError, match=r"Normalised, has update_obs_rms, which is called of subclasses .*Derive it"):
         agent.initialize(EnvSpaces(Box(-1, 1, (3,)), Discrete(2)))
-    with pytest.raises(TypeError, match=r"Mine.update_obs_rms\(self, observation\) does not fit how the library"):
+    with pytest.raises(TypeError, match=r"Mine.update_obs_rms: nothing calls this method .* of the model, a rlpyt"):
         type("Mine", (DqnAgent,), {"update_obs_rms": Normalised.update_obs_rms})
 
 
@@ -272,8 +272,8 @@ def test_reset_is_called_before_every_evaluation():
 
     agent = Mine(model_kwargs=SMALL)
     run(DQN(**REPLAY), agent, eval_n_envs=2, eval_max_trajectories=2, Runner=MinibatchRlEval)
-    # After the example row, before the first batch, before the first iteration, and with two rows of the log.
-    assert agent.n_resets == 5
+    # Before and after the example row, before the first batch and the first iteration, and with two rows of the log.
+    assert agent.n_resets == 6
     agent = Mine(model_kwargs=SMALL)
     agent.initialize(EnvSpaces(Box(-1, 1, (3,)), Discrete(2)))
     agent.eval_mode(0)  # by hand

@@ -5,6 +5,14 @@ from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.ddpg import DdpgAgent, Td3Agent
 from rlpyt.agents.distributional import CatDqnAgent, IqnAgent, QrDqnAgent
 from rlpyt.agents.dqn import DqnAgent
+from rlpyt.agents.exploration import (
+    EpsilonGreedyExploration,
+    Exploration,
+    GaussianNoise,
+    PolicyExploration,
+    Sampling,
+)
+from rlpyt.agents.heads import Head, QHead
 from rlpyt.agents.model_kwargs import AtariMixin, MujocoMixin
 from rlpyt.agents.names import (
     AlternatingAtariLstmAgent,
@@ -31,13 +39,13 @@ from rlpyt.agents.names import (
     RecurrentSacAgent,
     RecurrentTd3Agent,
 )
+from rlpyt.agents.networks import Network, Networks
 from rlpyt.agents.policy_export import export_policy
 from rlpyt.agents.policy_gradient import CategoricalPgAgent, GaussianPgAgent, PgAgent
 from rlpyt.agents.population import PopulationAgent
 from rlpyt.agents.qpg import QpgAgent
 from rlpyt.agents.sac import SacAgent
 from rlpyt.agents.weight_files import load_weights, save_weights
-from rlpyt.agents.weights import Network
 from rlpyt.types import AgentInputs, AgentStep
 
 __all__ = [
@@ -59,16 +67,23 @@ __all__ = [
     "CategoricalPgAgent",
     "DdpgAgent",
     "DqnAgent",
+    "EpsilonGreedyExploration",
+    "Exploration",
+    "GaussianNoise",
     "GaussianPgAgent",
+    "Head",
     "IqnAgent",
     "ModelActor",
     "MujocoFfAgent",
     "MujocoLstmAgent",
     "MujocoMixin",
     "Network",
+    "Networks",
     "OffPolicyAgent",
     "PgAgent",
+    "PolicyExploration",
     "PopulationAgent",
+    "QHead",
     "QpgAgent",
     "QrDqnAgent",
     "R2d1Agent",
@@ -82,6 +97,7 @@ __all__ = [
     "RecurrentSacAgent",
     "RecurrentTd3Agent",
     "SacAgent",
+    "Sampling",
     "Td3Agent",
     "export_policy",
     "load_weights",

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import torch
 
+from rlpyt.agents.given import of_its_kind
 from rlpyt.agents.rnn_rows import rnn_to_rows
-from rlpyt.core import Actor
+from rlpyt.core import Actor, Agent
 from rlpyt.models import NoisyLinear, draw_randomness, set_training
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.types import AgentStep, StateDict
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, buffer_to
 from rlpyt.utils.seeds import Role, checked_stream, torch_generator
 
-if TYPE_CHECKING:
-    from rlpyt.agents.base import BaseAgent
-
-R = TypeVar("R")
 Draw = Callable[[int, torch.Generator], torch.Tensor]
 """Function that returns noise [B, ...] of a number of environments, such as a distribution's `draw_noise`."""
 
 
 class ModelActor(Actor):
-    """Actor that runs the agent's model and acts by the agent's rule, `agent.act`.
+    """Actor that runs the agent's model, and acts by `agent.act` and `agent.exploration`.
 
     Every actor draws the noise of ALL environments of the run and keeps its own part. So an environment sees the same
     noise however the environments are dealt to workers.
@@ -39,9 +36,12 @@ class ModelActor(Actor):
         by_hand: whether no sampler steps the environments, but a script.
     """
 
+    exploration_state: torch.Tensor | None
+    """What exploration keeps from step to step, [B, ...] or None; zero at the start of an episode."""
+
     def __init__(
         self,
-        agent: BaseAgent,
+        agent: Agent,
         env_ranks: Sequence[int],
         global_B: int,
         seed: int,
@@ -50,39 +50,38 @@ class ModelActor(Actor):
         restarts: int = 0,
         by_hand: bool = False,
     ) -> None:
-        self.agent = agent
+        self.agent = of_its_kind(agent)
         self.env_ranks = list(env_ranks)
         self.global_B, self.seed, self.evaluation, self.by_hand = global_B, seed, evaluation, by_hand
         self.itr, self.deterministic = 0, False
         self.exploration: Any = None
-        """What `agent.exploration` returned when the batch, or the evaluation, began."""
+        """What `agent.exploration.begin` has set for a batch, or an evaluation."""
         self.generator = torch_generator(seed, Role.EVAL_ACTIONS if evaluation else Role.ACTIONS, restarts)
         """Stream of the noise. What is drawn from it beside `draw` is the same in all actors at the same step."""
         self._mine = None if self.env_ranks == list(range(global_B)) else torch.tensor(self.env_ranks)
         self._noisy_layers: list[NoisyLinear] = []
         B = len(self.env_ranks)
-        self.rnn_state = buffer_func(agent.rnn_state_example(), lambda x: x.new_zeros(x.shape[0], B, *x.shape[2:]))
+        self.rnn_state = buffer_func(self.agent.rnn_state_example(), lambda x: x.new_zeros(x.shape[0], B, *x.shape[2:]))
         """Recurrent state before the next step, [N, B, H] leaves on the model's device; None without one."""
-        self.exploration_state: torch.Tensor | None = agent.exploration_state(B)
-        """What the rule keeps from step to step, [B, ...] or None; zero at the start of an episode."""
+        self.exploration_state = self.agent.exploration.state(B)
 
     # ---- acting ----
 
     def begin(self, itr: int, deterministic: bool = False) -> None:
         """Make ready for a batch or an evaluation; see `rlpyt.core.Actor.begin`."""
-        agent = self.agent
-        if any(network.training for network in agent.acting.children()):
-            set_training(agent.acting, False)
+        agent, networks = self.agent, self.agent.networks
+        if any(network.training for network in networks.acting.children()):
+            set_training(networks.acting, False)
         self.itr, self.deterministic = itr, deterministic
-        self.rnn_state = buffer_to(self.rnn_state, agent.device)
+        self.rnn_state = buffer_to(self.rnn_state, networks.device)
         draw_randomness(agent.model, None)
-        self._noisy_layers = [] if self.evaluation else agent.noisy_layers()
+        self._noisy_layers = [] if self.evaluation else agent.exploration.noisy_layers()
         if self.evaluation:
             if not self.by_hand:
                 # A stream for every evaluation: how many steps an earlier one took in this worker decides nothing.
                 self.generator = torch_generator(self.seed, Role.EVAL_ACTIONS, itr)
             self.reset()
-        self.exploration = agent.exploration(self, itr)
+        agent.exploration.begin(self)
 
     @torch.no_grad()
     def step(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> AgentStep:
@@ -90,18 +89,34 @@ class ModelActor(Actor):
         agent = self.agent
         for layer in self._noisy_layers:
             layer.draw(self.generator)
-        output, next_rnn_state = agent.forward_to_act((observation, prev_action, prev_reward), self.rnn_state)
+        output, next_rnn_state = self._forward((observation, prev_action, prev_reward))
         action, info = agent.act(output, self), agent.agent_info(output)
         if agent.recurrent:
-            info = info._replace(prev_rnn_state=agent.from_model(rnn_to_rows(self.rnn_state)))
+            info = info._replace(prev_rnn_state=agent.networks.from_model(rnn_to_rows(self.rnn_state)))
             self.rnn_state = next_rnn_state
         return AgentStep(action, info)
 
     @torch.no_grad()
     def value(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> torch.Tensor:
-        """Return the values [B] of the rows; the recurrent state stays where it is."""
-        output, _ = self.agent.forward_to_act((observation, prev_action, prev_reward), self.rnn_state)
-        return self.agent.value_of(output)
+        """Return the values [B] of the rows; the recurrent state stays where it is.
+
+        Raises:
+            TypeError: if the agent records none.
+        """
+        output, _ = self._forward((observation, prev_action, prev_reward))
+        info = self.agent.agent_info(output)
+        if "value" not in info:
+            raise TypeError(
+                f"{type(self.agent).__name__}: gives no values of states; expected a policy-gradient agent for that."
+            )
+        value: torch.Tensor = info.value
+        return value
+
+    def _forward(self, inputs: tuple[Buffer, Buffer, Buffer]) -> tuple[Buffer, Buffer]:
+        """Return what `agent.act` takes for rows [B, ...], on the CPU, and the next recurrent state, on the device."""
+        agent, networks = self.agent, self.agent.networks
+        output, next_rnn_state = networks.run(agent.exploration.model(self), networks.to_model(inputs), self.rnn_state)
+        return networks.from_model(agent.head.read(output)), next_rnn_state
 
     def draw(self, draw_noise: Draw) -> torch.Tensor:
         """Return the noise [B, ...] of one step; `draw_noise(batch_size, generator)` is the distribution's."""
@@ -138,41 +153,3 @@ class ModelActor(Actor):
             leaf.copy_(saved)
         if self.exploration_state is not None:
             self.exploration_state.copy_(state_dict["exploration_state"])
-
-
-class OwnStepActor(ModelActor):
-    """Actor of an agent whose class defines `step`, or another method of acting by hand, itself.
-
-    It puts itself in charge and calls that method. The library's method beneath it calls `ModelActor` in turn.
-    """
-
-    def begin(self, itr: int, deterministic: bool = False) -> None:
-        """Call `sample_mode` or `eval_mode`."""
-        if not self.evaluation:
-            self._in_charge(self.agent.sample_mode, itr)
-        else:
-            # A method of the user's may lack the argument, and needs none where nothing is asked of it.
-            self._in_charge(self.agent.eval_mode, itr, **({"deterministic": True} if deterministic else {}))
-
-    def step(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> AgentStep:
-        """Call `step`."""
-        return self._in_charge(self.agent.step, observation, prev_action, prev_reward)
-
-    def value(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> torch.Tensor:
-        """Call `value`."""
-        return self._in_charge(self.agent.value, observation, prev_action, prev_reward)
-
-    def reset(self) -> None:
-        """Call `reset`."""
-        self._in_charge(self.agent.reset)
-
-    def reset_one(self, idx: int) -> None:
-        """Call `reset_one`."""
-        self._in_charge(self.agent.reset_one, idx)
-
-    def _in_charge(self, method: Callable[..., R], *args: Any, **kwargs: Any) -> R:
-        before = self.agent.put_in_charge(self)
-        try:
-            return method(*args, **kwargs)
-        finally:
-            self.agent.put_in_charge(before)

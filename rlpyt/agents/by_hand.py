@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 
 from rlpyt.agents.actor import ModelActor
+from rlpyt.agents.given import of_its_kind
+from rlpyt.core import Agent
 from rlpyt.envs import EnvAdapter
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import EnvSpaces, Space, null_action, null_value, same_rows, subspaces
@@ -17,178 +19,148 @@ from rlpyt.types import AgentStep, TrajInfo
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 
 
-class ActsByHand:
-    """Methods of an agent that act over an actor of its own, for scripts without a sampler.
+class ByHand:
+    """Acting of an agent in environments of a script, without a sampler; the agent's methods of this kind call it.
 
     `eval_mode` and `sample_mode` begin an episode in evaluation or in training; without either the first `step` acts as
-    after `eval_mode(0)`. The noise follows torch's global seed. While a sampler steps an agent whose class defines one
-    of these methods itself, the sampler's actor is in charge instead (see `OwnStepActor`).
+    after `eval_mode(0)`. The noise follows torch's global seed.
+
+    Args:
+        agent: that acts.
+        actor: of a sampler, where an agent whose class has a `step` of its own acts for one (see `rlpyt.old_steps`);
+            None makes actors for as many rows as a script gives.
     """
 
-    env_spaces: EnvSpaces
-    distribution: Any
-    _mode: str | None = None
-    _in_charge: ModelActor | None = None
-    _in_training: ModelActor | None = None  # the one by hand that `sample_mode` goes on with
-
-    @abstractmethod
-    def actor_by_hand(self, n_rows: int, evaluation: bool) -> ModelActor:
-        """Return an actor for environments that no sampler steps; the agent must be initialised."""
-
-    def best_action(self, output: Buffer) -> torch.Tensor:
-        """Return the actions [B] of a deterministic evaluation, of what `act` takes.
-
-        Raises:
-            TypeError: if the agent has no such rule.
-        """
-        raise TypeError(
-            f"{type(self).__name__}: has no best_action; expected the rule of its deterministic evaluation. Write "
-            "best_action(self, output), which returns actions [B] without noise."
-        )
-
-    @property
-    def mode(self) -> str | None:
+    def __init__(self, agent: Agent, actor: ModelActor | None = None) -> None:
+        self._agent = of_its_kind(agent)
+        self._actor = actor
+        self._in_training: ModelActor | None = None
+        self._of_sampler = actor is not None
+        self.mode: str | None = None
         """Which mode method was called last in this process: "train", "sample" or "eval"; None before."""
-        return self._mode
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return the state of a copy, which has no actors yet."""
+        return {**vars(self), "_actor": None, "_in_training": None}
 
     @property
-    def in_charge(self) -> ModelActor:
-        """Actor that the methods below act over."""
-        if self._in_charge is None:
-            self.eval_mode(0)
-        assert self._in_charge is not None
-        return self._in_charge
+    def actor(self) -> ModelActor:
+        """Actor of the rows that were given last."""
+        if self._actor is None:
+            self._agent.eval_mode(0)
+        assert self._actor is not None
+        return self._actor
 
-    def put_in_charge(self, actor: ModelActor | None) -> ModelActor | None:
-        """Let another actor be in charge, and return the one that was."""
-        before, self._in_charge = self._in_charge, actor
-        return before
+    def _new_actor(self, n_rows: int, evaluation: bool) -> ModelActor:
+        self._agent.networks.check_built()
+        seed = int(torch.randint(2**31 - 1, ()))
+        actor: ModelActor = self._agent.ActorCls(
+            self._agent, range(n_rows), n_rows, seed, evaluation=evaluation, by_hand=True
+        )
+        return actor
 
     def sample_mode(self, itr: int) -> None:
         """Make ready to act as in training, where the episodes stand."""
-        self._mode = "sample"
-        self._begin(self._training_by_hand, itr)
+        self.mode = "sample"
+        if not self._of_sampler:
+            self._in_training = self._in_training or self._new_actor(1, evaluation=False)
+            self._actor = self._in_training
+        self.actor.begin(itr)
 
     def eval_mode(self, itr: int, deterministic: bool = False) -> None:
-        """Make ready to act as in evaluation, from fresh episodes.
-
-        Args:
-            itr: the iteration; by hand it has no effect on Q-learners.
-            deterministic: whether to take the most probable action, without exploration, instead of a sampled one.
-        """
-        self._mode = "eval"
-        self._begin(lambda: self.actor_by_hand(1, evaluation=True), itr, deterministic)
-
-    def _training_by_hand(self) -> ModelActor:
-        if self._in_training is None:
-            self._in_training = self.actor_by_hand(1, evaluation=False)
-        return self._in_training
-
-    def _begin(self, by_hand: Callable[[], ModelActor], itr: int, deterministic: bool = False) -> None:
-        """Begin with the sampler's actor, if one is in charge, or else with one by hand."""
-        actor = self._in_charge
-        if actor is None or actor.by_hand:
-            actor = by_hand()
-        ModelActor.begin(actor, itr, deterministic)
-        self._in_charge = actor
+        """Make ready to act as in evaluation, from fresh episodes; see `rlpyt.core.AgentByHand`."""
+        self.mode = "eval"
+        if not self._of_sampler:
+            self._actor = self._new_actor(1, evaluation=True)
+        self.actor.begin(itr, deterministic)
+        if not self._of_sampler:
+            self._agent.reset()  # an agent may keep a state of its own
 
     def step(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> AgentStep:
-        """Select actions for rows [B, ...]; by hand one row without B gives one action. All is on the CPU.
-
-        Args:
-            observation: by hand see `rows_of`, which the other two follow as well.
-            prev_action: what `step` returned last.
-            prev_reward: of that action.
-        """
+        """Select actions for rows [B, ...], or the action for one row without B; see `rows_of`."""
         step: AgentStep = self._by_rows(ModelActor.step, observation, prev_action, prev_reward)
         return step
 
+    def value(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> torch.Tensor:
+        """Return the values [B] of rows, or [] of one row; the recurrent state stays where it is."""
+        value: torch.Tensor = self._by_rows(ModelActor.value, observation, prev_action, prev_reward)
+        return value
+
+    def _by_rows(self, method: Callable[..., Any], *row: Any) -> Buffer:
+        actor = self.actor
+        if self._of_sampler:
+            return method(actor, *row)
+        inputs, is_one = rows_of(self._agent.env_spaces, *row)
+        n_rows = len(inputs[2])
+        if n_rows != len(actor.env_ranks):
+            before, actor = actor, self._new_actor(n_rows, actor.evaluation)
+            actor.begin(before.itr, before.deterministic)
+            self._actor = actor
+            if not actor.evaluation:
+                self._in_training = actor
+        outputs = method(actor, *inputs)
+        return buffer_func(outputs, lambda x: x[0]) if is_one else outputs
+
     def play(self, env: object, n_episodes: int = 1, *, seed: int = 0, deterministic: bool = True) -> list[TrajInfo]:
-        """Run whole episodes in an environment of one's own, such as one that shows them in a window.
-
-            agent.play(gymnasium.make("CartPole-v1", render_mode="human"))
-
-        Args:
-            env: any single environment that a sampler takes, or an `EnvAdapter` around one, with the spaces of the
-                agent; it stays open. Where its info has `traj_done` False, as after a lost life in Atari, the episode
-                goes on after a `reset`, as in an evaluation.
-            n_episodes: how many.
-            seed: of the first episode; the next ones have the next seeds.
-            deterministic: whether to take the most probable action, without exploration, instead of a sampled one.
-
-        Returns:
-            The statistics of every episode, such as `Return` and `Length`. The discount is 1, so `DiscountedReturn` is
-            the return.
-
-        Raises:
-            EnvError: if the environment raises, or gives values that its spaces do not allow.
-            TypeError: if it is no environment, or a vector environment.
-            ValueError: if it has other spaces than the agent.
-        """
+        """Run whole episodes in an environment of one's own; see `BaseAgent.play`."""
+        agent = self._agent
         env = env if isinstance(env, EnvAdapter) else EnvAdapter(env)
-        check_spaces(self.env_spaces, env)
+        check_spaces(agent.env_spaces, env)
         infos = []
         for episode in range(n_episodes):
-            self.eval_mode(0, deterministic=deterministic)
+            agent.eval_mode(0, deterministic=deterministic)
             (observation, _), action, reward, traj_done = env.reset(seed=seed + episode), None, None, False
             info = TrajInfo()
             while not traj_done:
-                action = self.step(observation, action, reward).action
+                action = agent.step(observation, action, reward).action
                 observation, reward, terminated, truncated, env_info = env.step(buffer_func(action, np.asarray))
                 done = terminated or truncated
                 info.step(None, None, reward, done, None, env_info)
                 traj_done = done and bool(env_info.get("traj_done", True))
                 if done and not traj_done:
                     (observation, _), action, reward = env.reset(), None, None
-                    self.reset()
+                    agent.reset()
             infos.append(info)
         return infos
 
-    def value(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> torch.Tensor:
-        """Return the values [B] of rows, or [] of one row by hand; the recurrent state stays where it is."""
-        value: torch.Tensor = self._by_rows(ModelActor.value, observation, prev_action, prev_reward)
-        return value
-
-    def _by_rows(self, method: Callable[..., Any], *row: Any) -> Buffer:
-        actor = self.in_charge
-        if not actor.by_hand:
-            return method(actor, *row)
-        inputs, is_one = rows_of(self.env_spaces, *row)
-        n_rows = len(inputs[2])
-        if n_rows != len(actor.env_ranks):
-            before, actor = actor, self.actor_by_hand(n_rows, actor.evaluation)
-            ModelActor.begin(actor, before.itr, before.deterministic)
-            self._in_charge = actor
-            if not actor.evaluation:
-                self._in_training = actor
-        outputs = method(actor, *inputs)
-        return buffer_func(outputs, lambda x: x[0]) if is_one else outputs
-
     def reset(self) -> None:
         """Forget the episodes of all environments."""
-        ModelActor.reset(self.in_charge)
+        self.actor.reset()
 
     def reset_one(self, idx: int) -> None:
         """Forget the episode of one environment."""
-        ModelActor.reset_one(self.in_charge, idx)
+        self.actor.reset_one(idx)
+
+    # ---- for an agent's own `step` ----
 
     @property
     def deterministic(self) -> bool:
-        """Whether an evaluation asks for the most probable action; a `step` of one's own reads it."""
-        return self._in_charge is not None and self._in_charge.deterministic
+        """Whether an evaluation asks for the most probable action."""
+        return self._actor is not None and self._actor.deterministic
 
     @property
     def rnn_state(self) -> Buffer:
         """Recurrent state before the next step, [N, B, H] leaves; it may be set."""
-        return self.in_charge.rnn_state
+        return self.actor.rnn_state
 
     @rnn_state.setter
     def rnn_state(self, state: Buffer) -> None:
-        self.in_charge.rnn_state = state
+        self.actor.rnn_state = state
 
     def draw_noise(self) -> torch.Tensor:
-        """Return the noise [B, ...] that the distribution's `sample` takes; for a `step` of one's own, once a step."""
-        return self.in_charge.draw(self.distribution.draw_noise)
+        """Return the noise [B, ...] that the distribution's `sample` takes, once a step."""
+        return self.actor.draw(self._agent.distribution.draw_noise)
+
+
+@contextmanager
+def acting_by(agent: Agent, by_hand: ByHand) -> Iterator[None]:
+    """Let an agent's methods act over another actor: that of a sampler, which calls them."""
+    own = of_its_kind(agent)
+    before, own.by_hand = own.by_hand, by_hand
+    try:
+        yield
+    finally:
+        own.by_hand = before
 
 
 def rows_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlpyt.core import Agent
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import StateDict
 
@@ -21,6 +22,11 @@ def check_dictionaries(who: str, **given: object) -> None:
                 f"{who}: {name} is {value!r:.100}; expected a dictionary or None. Only ModelCls, model_kwargs and "
                 "initial_model_state_dict may come without a name, in this order. Name all others, as QModelCls=..."
             )
+
+
+def of_its_kind(agent: Agent) -> Any:
+    """Return an agent with the settings, networks and parts that its kind has beside those of any agent."""
+    return agent
 
 
 def as_env_spaces(who: str, given: Any) -> EnvSpaces:

@@ -1,20 +1,33 @@
-"""Agents by name: those of rlpyt 0.1, and the recurrent ones. Each is a choice of settings and presets."""
+"""Agents by name: those of rlpyt 0.1, and the recurrent ones. Each is a choice of settings and of a default model.
+
+They stand beside the agents that they are kinds of, and not below them, so that no chain of classes is long. As
+`isinstance` and `issubclass` see it, they are kinds of them all the same.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from torch import nn
 
 from rlpyt.agents.base import BaseAgent
-from rlpyt.agents.ddpg import DdpgAgent, Td3Agent
-from rlpyt.agents.distributional import CatDqnAgent, IqnAgent, QrDqnAgent
+from rlpyt.agents.ddpg import DdpgAgent, NoisyMu, NoisyTarget, Td3Agent
+from rlpyt.agents.distributional import (
+    CatDqnAgent,
+    IqnAgent,
+    QrDqnAgent,
+    WithAtoms,
+    WithImplicitQuantiles,
+    WithQuantiles,
+)
 from rlpyt.agents.dqn import DqnAgent
-from rlpyt.agents.model_kwargs import image_model_kwargs, vector_model_kwargs
-from rlpyt.agents.policy_gradient import CategoricalPgAgent, GaussianPgAgent
-from rlpyt.agents.sac import SacAgent
+from rlpyt.agents.model_kwargs import AtariMixin, MujocoMixin
+from rlpyt.agents.policy_gradient import CategoricalPgAgent, GaussianPgAgent, PgAgent
+from rlpyt.agents.qpg import QpgAgent
+from rlpyt.agents.sac import SacAgent, SquashedPolicy
+from rlpyt.core import CategoricalQAgent, MuAgent, NoisyTargetAgent
 from rlpyt.models import (
     AtariCatDqnModel,
     AtariDqnModel,
@@ -24,28 +37,44 @@ from rlpyt.models import (
     MujocoFfModel,
     MujocoLstmModel,
 )
-from rlpyt.spaces import EnvSpaces
-from rlpyt.types import Kwargs
 
-Preset = Callable[..., nn.Module] | None
-SizesOf = Callable[[EnvSpaces], Kwargs] | None
+C = TypeVar("C", bound=type)
+ModelClass = Callable[..., nn.Module] | None
 
 OffPolicyAgent = BaseAgent
 """Former base of the agents of replay algorithms; every agent can now be steered as they were."""
 
+
+def kind_of(*classes: type[BaseAgent]) -> Callable[[C], C]:
+    """Return a decorator that lets a class pass for a subclass of others."""
+
+    def registered(cls: C) -> C:
+        for other in classes:
+            other.register(cls)
+        return cls
+
+    return registered
+
+
 # ---- recurrent agents ----
 
 
+@kind_of(CategoricalPgAgent)
 @dataclass(kw_only=True, eq=False)
-class RecurrentCategoricalPgAgent(CategoricalPgAgent):
+class RecurrentCategoricalPgAgent(PgAgent):
     """`CategoricalPgAgent` whose model carries a state."""
+
+    actions: ClassVar[str] = "discrete"
 
     recurrent: bool | str = True
 
 
+@kind_of(GaussianPgAgent)
 @dataclass(kw_only=True, eq=False)
-class RecurrentGaussianPgAgent(GaussianPgAgent):
+class RecurrentGaussianPgAgent(PgAgent):
     """`GaussianPgAgent` whose model carries a state."""
+
+    actions: ClassVar[str] = "continuous"
 
     recurrent: bool | str = True
 
@@ -57,43 +86,49 @@ class R2d1Agent(DqnAgent):
     recurrent: bool | str = True
 
 
+@kind_of(CatDqnAgent)
 @dataclass(kw_only=True, eq=False)
-class RecurrentCatDqnAgent(CatDqnAgent):
+class RecurrentCatDqnAgent(WithAtoms, DqnAgent, CategoricalQAgent):
     """`CatDqnAgent` whose model carries a state."""
 
     recurrent: bool | str = True
 
 
+@kind_of(QrDqnAgent)
 @dataclass(kw_only=True, eq=False)
-class RecurrentQrDqnAgent(QrDqnAgent):
+class RecurrentQrDqnAgent(WithQuantiles, DqnAgent):
     """`QrDqnAgent` whose model carries a state."""
 
     recurrent: bool | str = True
 
 
+@kind_of(IqnAgent)
 @dataclass(kw_only=True, eq=False)
-class RecurrentIqnAgent(IqnAgent):
+class RecurrentIqnAgent(WithImplicitQuantiles, DqnAgent):
     """`IqnAgent` whose model carries a state."""
 
     recurrent: bool | str = True
 
 
+@kind_of(DdpgAgent)
 @dataclass(kw_only=True, eq=False)
-class RecurrentDdpgAgent(DdpgAgent):
+class RecurrentDdpgAgent(NoisyMu, QpgAgent, MuAgent):
     """`DdpgAgent` whose features carry a state."""
 
     recurrent: bool | str = True
 
 
+@kind_of(Td3Agent)
 @dataclass(kw_only=True, eq=False)
-class RecurrentTd3Agent(Td3Agent):
+class RecurrentTd3Agent(NoisyTarget, QpgAgent, NoisyTargetAgent):
     """`Td3Agent` whose features carry a state."""
 
     recurrent: bool | str = True
 
 
+@kind_of(SacAgent)
 @dataclass(kw_only=True, eq=False)
-class RecurrentSacAgent(SacAgent):
+class RecurrentSacAgent(SquashedPolicy, QpgAgent):
     """`SacAgent` whose features carry a state."""
 
     recurrent: bool | str = True
@@ -102,64 +137,69 @@ class RecurrentSacAgent(SacAgent):
 # ---- agents with a model of rlpyt 0.1 ----
 
 
+@kind_of(CategoricalPgAgent)
 @dataclass(kw_only=True, eq=False)
-class AtariFfAgent(CategoricalPgAgent):
+class AtariFfAgent(AtariMixin, PgAgent):
     """`CategoricalPgAgent` with the small convolutional model of A3C (Mnih et al. 2016)."""
 
-    preset: ClassVar[Preset] = AtariFfModel
-    sizes_of: ClassVar[SizesOf] = staticmethod(image_model_kwargs)
+    actions: ClassVar[str] = "discrete"
+    DefaultModelCls: ClassVar[ModelClass] = AtariFfModel
 
 
+@kind_of(CategoricalPgAgent)
 @dataclass(kw_only=True, eq=False)
-class AtariLstmAgent(CategoricalPgAgent):
+class AtariLstmAgent(AtariMixin, PgAgent):
     """Recurrent `CategoricalPgAgent` with the convolutional LSTM model."""
 
-    preset: ClassVar[Preset] = AtariLstmModel
-    sizes_of: ClassVar[SizesOf] = staticmethod(image_model_kwargs)
+    actions: ClassVar[str] = "discrete"
+    DefaultModelCls: ClassVar[ModelClass] = AtariLstmModel
 
     recurrent: bool | str = True
 
 
+@kind_of(GaussianPgAgent)
 @dataclass(kw_only=True, eq=False)
-class MujocoFfAgent(GaussianPgAgent):
+class MujocoFfAgent(MujocoMixin, PgAgent):
     """`GaussianPgAgent` with separate networks for policy and value."""
 
-    preset: ClassVar[Preset] = MujocoFfModel
-    sizes_of: ClassVar[SizesOf] = staticmethod(vector_model_kwargs)
+    actions: ClassVar[str] = "continuous"
+    DefaultModelCls: ClassVar[ModelClass] = MujocoFfModel
 
 
+@kind_of(GaussianPgAgent)
 @dataclass(kw_only=True, eq=False)
-class MujocoLstmAgent(GaussianPgAgent):
+class MujocoLstmAgent(MujocoMixin, PgAgent):
     """Recurrent `GaussianPgAgent` with a shared LSTM."""
 
-    preset: ClassVar[Preset] = MujocoLstmModel
-    sizes_of: ClassVar[SizesOf] = staticmethod(vector_model_kwargs)
+    actions: ClassVar[str] = "continuous"
+    DefaultModelCls: ClassVar[ModelClass] = MujocoLstmModel
 
     recurrent: bool | str = True
 
 
 @dataclass(kw_only=True, eq=False)
-class AtariDqnAgent(DqnAgent):
+class AtariDqnAgent(AtariMixin, DqnAgent):
     """`DqnAgent` with the Nature network (Mnih et al. 2015)."""
 
-    preset: ClassVar[Preset] = AtariDqnModel
-    sizes_of: ClassVar[SizesOf] = staticmethod(image_model_kwargs)
+    DefaultModelCls: ClassVar[ModelClass] = AtariDqnModel
 
 
+@kind_of(R2d1Agent)
 @dataclass(kw_only=True, eq=False)
-class AtariR2d1Agent(R2d1Agent):
+class AtariR2d1Agent(AtariMixin, DqnAgent):
     """`R2d1Agent` with the convolutional LSTM network of R2D2 (Kapturowski et al. 2019)."""
 
-    preset: ClassVar[Preset] = AtariR2d1Model
-    sizes_of: ClassVar[SizesOf] = staticmethod(image_model_kwargs)
+    DefaultModelCls: ClassVar[ModelClass] = AtariR2d1Model
+
+    recurrent: bool | str = True
 
 
+@kind_of(CatDqnAgent)
 @dataclass(kw_only=True, eq=False)
-class AtariCatDqnAgent(CatDqnAgent):
+class AtariCatDqnAgent(AtariMixin, WithAtoms, DqnAgent, CategoricalQAgent):
     """`CatDqnAgent` with the Nature network."""
 
-    preset: ClassVar[Preset] = AtariCatDqnModel
-    sizes_of: ClassVar[SizesOf] = staticmethod(image_model_kwargs)
+    DefaultModelCls: ClassVar[ModelClass] = AtariCatDqnModel
 
 
 AlternatingRecurrentCategoricalPgAgent = RecurrentCategoricalPgAgent

@@ -123,28 +123,6 @@ def copy_of_kwargs(kwargs: Kwargs) -> Kwargs:
         return dict(kwargs)
 
 
-def check_apart(who: str, network: nn.Module, target: nn.Module) -> None:
-    """Refuse a network and its target that are one module, or share weights: the target's do not learn.
-
-    Args:
-        who: names the agent and the argument that makes them.
-        network: that learns.
-        target: made by a second call.
-
-    Raises:
-        ValueError: if they are not apart. Both may have the same weights that are frozen.
-    """
-    own = {id(x) for x in network.parameters() if x.requires_grad}
-    shared = [name for name, x in target.named_parameters() if id(x) in own]
-    if network is target or shared:
-        what = "the same module again" if network is target else f"a module with weights of the first, {shared[0]}"
-        raise ValueError(
-            f"{who} returned {what}, when it was called for the target network; expected a new module at every call, "
-            "as the target's weights do not learn. Make all layers inside the class or function, such as "
-            "ModelCls=Net in place of lambda: net; layers with weights to begin from are copied by copy.deepcopy."
-        )
-
-
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
     """Return what a function takes; None if it cannot be asked."""
     if isinstance(function, type) and function.__init__ is nn.Module.__init__:  # type: ignore[misc]

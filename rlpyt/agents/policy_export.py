@@ -20,8 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from rlpyt.agents.base import BaseAgent, as_base_agent
 from rlpyt.agents.own_models import random_observations
 from rlpyt.agents.rnn_rows import rnn_from_rows, rnn_to_rows
-from rlpyt.core import Agent
-from rlpyt.models import draw_randomness
+from rlpyt.core import Agent, example_inputs
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.spaces import EnvSpaces, Space, null_value, subspaces
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
@@ -51,7 +50,8 @@ class DeterministicPolicy:
         self.agent = agent.acting_copy()
         self.agent.to_device(ComputeSettings())
         self.agent.acting.eval().requires_grad_(False)
-        draw_randomness(self.agent.model, None)
+        self._actor = agent.ActorCls(self.agent, [0], 1, seed=0, evaluation=True, by_hand=True)
+        self._actor.begin(0, deterministic=True)
         self.reads_previous = reads_previous
         example = rnn_to_rows(self.agent.rnn_state_example())
         self._state_example = buffer_func(example, torch.zeros_like)
@@ -64,12 +64,13 @@ class DeterministicPolicy:
             _, prev_action, prev_reward, *leaves = inputs
         else:
             first = buffer_leaves(observation)[0]
-            _, action, _ = agent.example_inputs(1)
+            _, action, _ = example_inputs(agent.env_spaces)
             prev_action = action.expand(first.shape[0], *action.shape[1:])
             prev_reward, leaves = first.new_zeros(first.shape[0], dtype=torch.float32), []
         state = rnn_from_rows(buffer_func(self._state_example, lambda _, rest: next(rest), iter(leaves)))
-        output, next_state = agent.forward_to_act((observation, prev_action, prev_reward), state)
-        return (agent.best_action(output), *buffer_leaves(rnn_to_rows(next_state)))
+        model = agent.exploration.model(self._actor)
+        output, next_state = agent.networks.run(model, (observation, prev_action, prev_reward), state)
+        return (agent.act(agent.head.read(output), self._actor), *buffer_leaves(rnn_to_rows(next_state)))
 
     def example_inputs(self, n_rows: int) -> tuple[Plain, ...]:
         """Return different rows, always the same ones."""
@@ -132,7 +133,7 @@ def export_policy(agent: Agent, path: str | os.PathLike[str]) -> Path:
     Raises:
         ValueError: if the path ends otherwise, or the file would give other actions than the agent.
         ImportError: if onnx or onnxscript is not installed, for ".onnx".
-        TypeError: if the agent has no `best_action`.
+        TypeError: if the agent has no rule for a deterministic evaluation.
     """
     path = Path(path)
     if path.suffix not in (".pt2", ".onnx"):
@@ -201,7 +202,7 @@ def _check_actions(policy: DeterministicPolicy, program: ExportedProgram, name: 
         agent.eval_mode(0, deterministic=True)
         for _ in range(2):
             observation = _as_rows(agent.env_spaces.observation, inputs[0])
-            previous = inputs[1:3] if policy.reads_previous else agent.example_inputs(_B + 1)[1:]
+            previous = inputs[1:3] if policy.reads_previous else example_inputs(agent.env_spaces, _B + 1)[1:]
             expected = agent.step(observation, *previous).action
             given = module(*inputs)
             action, *state = given if isinstance(given, tuple) else (given,)
@@ -210,7 +211,8 @@ def _check_actions(policy: DeterministicPolicy, program: ExportedProgram, name: 
                 raise ValueError(
                     f"export_policy: the file would give the actions {action.tolist()!s:.100}, where {name} gives "
                     f"{expected.tolist()!s:.100}; expected the same. Does it act by a rule of its own, such as a step "
-                    "or act? Then write best_action(self, output) of the same rule."
+                    "or act? Then let act(self, output, actor) "
+                    "return the same, without a draw, where actor.deterministic is True."
                 )
 
 
@@ -229,7 +231,7 @@ def _description(policy: DeterministicPolicy) -> dict[str, object]:
         "inputs": inputs,
         "outputs": outputs,
         "action_space": _bounds(agent.env_spaces.action),
-        "null_action": agent.example_inputs(1)[1][0].tolist(),
+        "null_action": example_inputs(agent.env_spaces)[1][0].tolist(),
     }
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import gymnasium
 import torch
@@ -13,14 +15,18 @@ from torch.func import functional_call, vmap
 
 from rlpyt.agents.actor import ModelActor
 from rlpyt.agents.base import BaseAgent
+from rlpyt.agents.checks import outputs_of, the_model
+from rlpyt.agents.exploration import BestActions, Exploration
+from rlpyt.agents.heads import ChoiceHead, Head
+from rlpyt.agents.networks import Held, Network, Networks
 from rlpyt.agents.own_models import INPUTS, check_call, described, shape_of
-from rlpyt.agents.weights import Network
-from rlpyt.core import PopulationPolicyAgent
-from rlpyt.distributions import ActionUnits, Categorical, DistInfoLogits, MultiCategorical, categorical_of
+from rlpyt.core import PopulationPolicyAgent, example_inputs
+from rlpyt.distributions import ActionUnits, Categorical, MultiCategorical, categorical_of
 from rlpyt.models import PolicyModel, encoded_action_size
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
-from rlpyt.spaces import EnvSpaces
+from rlpyt.spaces import EnvSpaces, Space
 from rlpyt.types import AgentStep, StateDict
+from rlpyt.utils.arguments import named_arguments
 from rlpyt.utils.arrays import buffer_func
 
 
@@ -52,10 +58,110 @@ class Population(nn.Module):
         self.register_buffer("generation", torch.zeros((), dtype=torch.int64))
 
 
+OfOne = Callable[[StateDict, Buffer], torch.Tensor]
+"""Function of the parameters of one individual and of one row."""
+
+
+def _vectorised(of_one: OfOne, stacked: StateDict, rows: Buffer) -> torch.Tensor:
+    return vmap(of_one)(stacked, rows)
+
+
+def _one_by_one(of_one: OfOne, stacked: StateDict, rows: Buffer) -> torch.Tensor:
+    n_rows = len(next(iter(stacked.values())))
+    outputs = (of_one({name: x[b] for name, x in stacked.items()}, buffer_func(rows, lambda x, b=b: x[b]))
+               for b in range(n_rows))  # fmt: skip
+    return torch.stack(list(outputs))
+
+
+class Individuals:
+    """Forward passes with the parameters of a population, and how an algorithm sets them.
+
+    Args:
+        networks: of the agent, with its model.
+        size: individuals.
+        inputs: example rows, [2, ...].
+    """
+
+    def __init__(self, networks: Networks, size: int, inputs: tuple[Buffer, Buffer, Buffer]) -> None:
+        self._networks = networks
+        # Not `parameters_to_vector`, as a parameter that is a slice has no view of one dimension.
+        parameters = torch.cat([x.detach().reshape(-1) for x in self.model.parameters()])
+        networks.acting["population"] = Population(parameters, size)
+        self._for_each = _vectorised if self._is_vectorisable(inputs) else _one_by_one
+
+    def of(self, networks: Networks) -> Individuals:
+        """Return the same over a copy of the networks."""
+        clone = copy.copy(self)
+        clone._networks = networks
+        return clone
+
+    @property
+    def model(self) -> nn.Module:
+        """Network that all individuals have."""
+        return self._networks.named("model")
+
+    @property
+    def population(self) -> Population:
+        """Parameters of all individuals."""
+        population = self._networks.named("population")
+        assert isinstance(population, Population)
+        return population
+
+    @torch.no_grad()
+    def set_population(self, individuals: torch.Tensor, generation: int) -> None:
+        """Set the individuals; see `rlpyt.core.PopulationPolicyAgent`."""
+        self.population.individuals.copy_(individuals)
+        self.population.generation.fill_(generation)
+
+    @torch.no_grad()
+    def set_parameters(self, parameters: torch.Tensor) -> None:
+        """Set the model's own parameters; see `rlpyt.core.PopulationPolicyAgent`."""
+        for own, new in zip(self.model.parameters(), self._views(parameters).values(), strict=True):
+            own.copy_(new)
+
+    def stacked(self, individual: torch.Tensor) -> StateDict:
+        """Return the parameters of individuals [B] by name, [B, ...] each."""
+        rows = self.population.individuals
+        return self._views(rows[individual.to(rows.device)])
+
+    def run(self, stacked: StateDict, inputs: tuple[Buffer, Buffer, Buffer]) -> Buffer:
+        """Return what the model gives for rows [B, ...], each with parameters of its own, on the CPU."""
+        networks = self._networks
+        with networks.autocast():
+            rows = self._encoded(networks.to_model(inputs))
+            return networks.from_model(self._for_each(self._output_of_one, stacked, rows))
+
+    @torch.no_grad()
+    def _is_vectorisable(self, inputs: tuple[Buffer, Buffer, Buffer]) -> bool:
+        stacked = self.stacked(torch.zeros(2, dtype=torch.int64))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="There is a performance drop")
+            try:
+                _vectorised(self._output_of_one, stacked, self._encoded(inputs))
+            except (RuntimeError, ValueError, UserWarning):  # a layer that asks for its memory layout, or for a value
+                return False
+        return True
+
+    def _views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the parts [..., *shape] of [..., D] by the name of the model's parameter."""
+        named = dict(self.model.named_parameters())
+        parts = flat.split([parameter.numel() for parameter in named.values()], -1)
+        return {name: part.unflatten(-1, p.shape or (1,)).reshape(*flat.shape[:-1], *p.shape)
+                for (name, p), part in zip(named.items(), parts, strict=True)}  # fmt: skip
+
+    def _encoded(self, inputs: tuple[Buffer, Buffer, Buffer]) -> Buffer:
+        observation, prev_action, prev_reward = inputs
+        return observation, self._networks.encode(prev_action), prev_reward
+
+    def _output_of_one(self, parameters: StateDict, row: Buffer) -> torch.Tensor:
+        """Return what the model gives for one row, by the parameters of an individual."""
+        state = {**parameters, **dict(self.model.named_buffers())}
+        output: torch.Tensor = functional_call(self.model, state, buffer_func(row, lambda x: x[None]))
+        return output[0]
+
+
 class PopulationActor(ModelActor):
     """Actor whose environments act with the parameters of different individuals; in evaluation with the model's own."""
-
-    agent: PopulationAgent
 
     def __init__(
         self,
@@ -70,7 +176,6 @@ class PopulationActor(ModelActor):
     ) -> None:
         super().__init__(agent, env_ranks, global_B, seed, evaluation=evaluation, restarts=restarts, by_hand=by_hand)
         self._individual = torch.tensor(self.env_ranks) % agent.population_size
-        self._nobody = torch.full_like(self._individual, -1)
         self._restarts = torch.full_like(self._individual, restarts)
 
     @torch.no_grad()
@@ -78,35 +183,17 @@ class PopulationActor(ModelActor):
         """Take the parameters that the environments act with in this batch."""
         super().begin(itr, deterministic)
         if not self.evaluation:
-            self._stacked = self.agent.stacked_parameters(self._individual)
-            self._generation = torch.full_like(self._individual, int(self.agent.population.generation))
+            self._stacked = self.agent.individuals.stacked(self._individual)
+            self._generation = torch.full_like(self._individual, int(self.agent.individuals.population.generation))
 
     @torch.no_grad()
     def step(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> AgentStep:
         """Select the best actions [B] of the individuals."""
-        agent, inputs = self.agent, (observation, prev_action, prev_reward)
         if self.evaluation:
-            output, _ = agent.forward_to_act(inputs, None)
-            info = PopulationInfo(self._nobody, self._nobody, self._nobody)
-        else:
-            output = agent.forward_individuals(self._stacked, inputs)
-            info = PopulationInfo(self._individual, self._generation, self._restarts)
-        return AgentStep(agent.best_action(output), info)
-
-
-OfOne = Callable[[StateDict, Buffer], torch.Tensor]
-"""Function of the parameters of one individual and of one row."""
-
-
-def _vectorised(of_one: OfOne, stacked: StateDict, rows: Buffer) -> torch.Tensor:
-    return vmap(of_one)(stacked, rows)
-
-
-def _one_by_one(of_one: OfOne, stacked: StateDict, rows: Buffer) -> torch.Tensor:
-    n_rows = len(next(iter(stacked.values())))
-    outputs = (of_one({name: x[b] for name, x in stacked.items()}, buffer_func(rows, lambda x, b=b: x[b]))
-               for b in range(n_rows))  # fmt: skip
-    return torch.stack(list(outputs))
+            return super().step(observation, prev_action, prev_reward)
+        output = self.agent.individuals.run(self._stacked, (observation, prev_action, prev_reward))
+        info = PopulationInfo(self._individual, self._generation, self._restarts)
+        return AgentStep(self.agent.act(output, self), info)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -130,10 +217,17 @@ class PopulationAgent(BaseAgent, PopulationPolicyAgent):
     """Units of what a model returns for a Box: "bounds", in which the bounds are -1 and 1, or "environment", the action
     itself. What lies beyond the bounds is clipped to them."""
 
+    DefaultModelCls: ClassVar[Callable[..., nn.Module] | None] = PolicyModel
+    HeadCls: ClassVar[type[Head]] = ChoiceHead
+    ExplorationCls: ClassVar[type[Exploration]] = BestActions
+    ActorCls: ClassVar[type[ModelActor]] = PopulationActor
+
     population = Network[Population]("acting", "population")
+    set_population = Held[Callable[[torch.Tensor, int], None]]("individuals")
+    set_parameters = Held[Callable[[torch.Tensor], None]]("individuals")
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
+        """Validate the settings."""
         super().__post_init__()
         self.whole("population_size", 2)
         if self.recurrent:
@@ -151,109 +245,36 @@ class PopulationAgent(BaseAgent, PopulationPolicyAgent):
         """Return the choices of a discrete space, or the units of a Box; refuse a space without finite bounds."""
         return categorical_of(env_spaces.action) or ActionUnits.from_space(env_spaces.action)
 
-    def make_default_model(self, env_spaces: EnvSpaces) -> nn.Module:
-        """Return the default model, one small hidden layer: the search is the harder the more parameters there are."""
-        return PolicyModel(env_spaces.observation, env_spaces.action, **self.default_model_kwargs())
-
-    def make_networks(self) -> None:
+    @named_arguments
+    def initialize(self, env_spaces: EnvSpaces) -> None:
         """Build the model, check what it gives, and let all individuals begin with its parameters."""
-        super().make_networks()
-        check_call(self._the_model, self.model, INPUTS)
-        output, expected = self._outputs(), (3, encoded_action_size(self.env_spaces.action))
-        if shape_of(output) != expected and not self._are_choices(output):
+        super().initialize(env_spaces)
+        check_call(the_model(self), self.model, INPUTS)
+        space = self.env_spaces.action
+        output, expected = outputs_of(self), (3, encoded_action_size(space))
+        if shape_of(output) != expected and not _are_choices(output, space):
             raise ValueError(
-                f"{self._the_model} gave {described(output)} for 3 rows; expected a tensor {list(expected)}: scores of "
+                f"{the_model(self)} gave {described(output)} for 3 rows; expected a tensor {list(expected)}: scores of "
                 "actions, or numbers for the bounds of a Box; or the discrete actions themselves, as integers from 0. "
                 "Let its forward return it."
             )
-        # Not `parameters_to_vector`, as a parameter that is a slice has no view of one dimension.
-        parameters = torch.cat([x.detach().reshape(-1) for x in self.parameters()])
-        self.acting["population"] = Population(parameters, self.whole("population_size", 2))
-        self._for_each = _vectorised if self._is_vectorisable() else _one_by_one
+        self.individuals = Individuals(
+            self.networks, self.whole("population_size", 2), example_inputs(self.env_spaces, 2)
+        )
 
-    def _are_choices(self, output: Buffer) -> bool:
-        """Return whether an output for 3 rows is the discrete actions themselves, and no scores of them."""
-        space = self.env_spaces.action
-        discrete = not isinstance(space, gymnasium.spaces.Box)
-        return discrete and shape_of(output) == (3, *(space.shape or ())) and not output.is_floating_point()
-
-    @torch.no_grad()
-    def _is_vectorisable(self) -> bool:
-        stacked = self.stacked_parameters(torch.zeros(2, dtype=torch.int64))
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", message="There is a performance drop")
-            try:
-                _vectorised(self._output_of_one, stacked, self._encoded(self.example_inputs(2)))
-            except (RuntimeError, ValueError, UserWarning):  # a layer that asks for its memory layout, or for a value
-                return False
-        return True
-
-    # ---- the search ----
-
-    @torch.no_grad()
-    def set_population(self, individuals: torch.Tensor, generation: int) -> None:
-        """Set the individuals; see `rlpyt.core.PopulationPolicyAgent`."""
-        self.population.individuals.copy_(individuals)
-        self.population.generation.fill_(generation)
-
-    @torch.no_grad()
-    def set_parameters(self, parameters: torch.Tensor) -> None:
-        """Set the model's own parameters; see `rlpyt.core.PopulationPolicyAgent`."""
-        for own, new in zip(self.parameters(), self._views(parameters).values(), strict=True):
-            own.copy_(new)
-
-    def stacked_parameters(self, individual: torch.Tensor) -> StateDict:
-        """Return the parameters of individuals [B] by name, [B, ...] each."""
-        rows = self.population.individuals
-        return self._views(rows[individual.to(rows.device)])
-
-    def _views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return the parts [..., *shape] of [..., D] by the name of the model's parameter."""
-        named = dict(self.model.named_parameters())
-        parts = flat.split([parameter.numel() for parameter in named.values()], -1)
-        return {name: part.unflatten(-1, p.shape or (1,)).reshape(*flat.shape[:-1], *p.shape)
-                for (name, p), part in zip(named.items(), parts, strict=True)}  # fmt: skip
-
-    # ---- acting ----
-
-    @property
-    def _actor_class(self) -> type[ModelActor]:
-        return PopulationActor
-
-    def forward_individuals(self, stacked: StateDict, inputs: tuple[Buffer, Buffer, Buffer]) -> Buffer:
-        """Return what the model gives for rows [B, ...], each with parameters of its own, on the CPU."""
-        with self.autocast():
-            return self.from_model(self._for_each(self._output_of_one, stacked, self._encoded(self.to_model(inputs))))
-
-    def _encoded(self, inputs: tuple[Buffer, Buffer, Buffer]) -> Buffer:
-        observation, prev_action, prev_reward = inputs
-        return observation, self.encode(prev_action), prev_reward
-
-    def _output_of_one(self, parameters: StateDict, row: Buffer) -> torch.Tensor:
-        """Return what the model gives for one row, by the parameters of an individual."""
-        state = {**parameters, **dict(self.model.named_buffers())}
-        output: torch.Tensor = functional_call(self.model, state, buffer_func(row, lambda x: x[None]))
-        return output[0]
-
-    def act(self, output: torch.Tensor, actor: ModelActor) -> torch.Tensor:
-        """Return the best actions."""
-        return self.best_action(output)
-
-    def best_action(self, output: torch.Tensor) -> torch.Tensor:
-        """Return the actions [B] with the highest scores, or those that the model gives."""
-        distribution = self.distribution
-        if isinstance(self.env_spaces.action, gymnasium.spaces.Box):
-            x = output
-            if self.box_units == "environment":
-                x = distribution.encode(output.reshape(-1, *distribution.shape))
-            action: torch.Tensor = distribution.decode(x.clamp(-1.0, 1.0))
-            return action
-        if not output.is_floating_point():
-            return output.long()
-        mode: torch.Tensor = distribution.mode(DistInfoLogits(output))
-        return mode
+    def __setstate__(self, state: StateDict) -> None:
+        """Take over the attributes of a copy, with parts of its own."""
+        super().__setstate__(state)
+        if "individuals" in vars(self):
+            self.individuals = self.individuals.of(self.networks)
 
     def agent_info(self, output: torch.Tensor) -> NamedArrayTuple:
         """Return the record of an action of nobody, by the model's own parameters."""
         nobody = torch.full(output.shape[:1], -1)
         return PopulationInfo(nobody, nobody, nobody)
+
+
+def _are_choices(output: Buffer, space: Space) -> bool:
+    """Return whether an output for 3 rows is the discrete actions themselves, and no scores of them."""
+    discrete = not isinstance(space, gymnasium.spaces.Box)
+    return discrete and shape_of(output) == (3, *(space.shape or ())) and not output.is_floating_point()

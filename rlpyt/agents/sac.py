@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import torch
 from torch import nn
 
-from rlpyt.agents.actor import ModelActor
+from rlpyt.agents.heads import Head, SquashedGaussianHead
 from rlpyt.agents.qpg import QpgAgent
 from rlpyt.distributions import DistInfoStd, SquashedGaussian
 from rlpyt.models import PiMlpModel
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.spaces import EnvSpaces
+
+if TYPE_CHECKING:
+    OfPolicies = QpgAgent
+else:  # see rlpyt.agents.ddpg
+    OfPolicies = object
 
 
 class SacAgentInfo(NamedArrayTuple):
@@ -26,16 +30,14 @@ class SacAgentInfo(NamedArrayTuple):
 
 
 @dataclass(kw_only=True, eq=False)
-class SacAgent(QpgAgent):
-    """Policy that samples from a squashed Gaussian, whose standard deviation depends on the state.
-
-    Sources: Haarnoja et al. 2018, arXiv:1812.05905; REDQ Chen et al. 2021, arXiv:2101.05982.
-    """
+class SquashedPolicy(OfPolicies):
+    """Policy that samples from a squashed Gaussian, whose standard deviation depends on the state."""
 
     kind: ClassVar[str] = "squashed Gaussian policy"
-    policy_outputs: ClassVar[Sequence[str]] = ("mean", "log_std")
-    PolicyCls: ClassVar[Callable[..., nn.Module]] = PiMlpModel
-    hidden_sizes: ClassVar[Sequence[int]] = (256, 256)
+    policy_outputs: ClassVar[tuple[str, ...]] = ("mean", "log_std")
+    DefaultModelCls: ClassVar[Callable[..., nn.Module] | None] = PiMlpModel
+    HeadCls: ClassVar[type[Head]] = SquashedGaussianHead
+    hidden_sizes: ClassVar[tuple[int, ...]] = (256, 256)
     has_target_policy: ClassVar[bool] = False
     distribution: SquashedGaussian = field(init=False, repr=False)
 
@@ -46,14 +48,14 @@ class SacAgent(QpgAgent):
         """Return the distribution within the bounds; refuse a space without finite ones."""
         return SquashedGaussian.from_space(env_spaces.action)
 
-    def agent_info(self, output: Buffer) -> NamedArrayTuple:
+    def agent_info(self, output: DistInfoStd) -> NamedArrayTuple:
         """Return mean and log_std."""
-        return SacAgentInfo(DistInfoStd(*output))
+        return SacAgentInfo(output)
 
-    def best_action(self, output: Buffer) -> torch.Tensor:
-        """Return the squashed mean."""
-        return self.distribution.mode(DistInfoStd(*output))
 
-    def explore(self, output: Buffer, actor: ModelActor) -> torch.Tensor:
-        """Return samples."""
-        return self.distribution.sample(DistInfoStd(*output), actor.draw(self.distribution.draw_noise))
+@dataclass(kw_only=True, eq=False)
+class SacAgent(SquashedPolicy, QpgAgent):
+    """Policy that samples from a squashed Gaussian, whose standard deviation depends on the state.
+
+    Sources: Haarnoja et al. 2018, arXiv:1812.05905; REDQ Chen et al. 2021, arXiv:2101.05982.
+    """

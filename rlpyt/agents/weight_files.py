@@ -39,7 +39,7 @@ def save_weights(agent: Agent, path: str | os.PathLike[str]) -> Path:
         from safetensors.torch import save_file
     except ImportError as error:
         raise _not_installed("save_weights") from error
-    as_base_agent(agent, "save_weights").check_initialized()
+    as_base_agent(agent, "save_weights").networks.check_built()
     tensors: dict[str, torch.Tensor] = {}
     numbers: dict[str, object] = {}
     for name, part in agent.state_dict().items():
@@ -78,7 +78,7 @@ def load_weights(agent: Agent, path: str | os.PathLike[str]) -> None:
         from safetensors import SafetensorError, safe_open
     except ImportError as error:
         raise _not_installed("load_weights") from error
-    as_base_agent(agent, "load_weights").check_initialized()
+    as_base_agent(agent, "load_weights").networks.check_built()
     state: dict[str, dict[str, torch.Tensor]] = {}
     try:
         with safe_open(path, framework="pt") as file:

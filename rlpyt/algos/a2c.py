@@ -37,7 +37,7 @@ class A2C(PolicyGradientAlgo):
             metrics = self.update(UpdateRows(batch, init_rnn_state, weight), hyper)
             metrics["explainedVariance"] = explained
         # After the update: the policy that acted and the one that learned saw the same normalised observations.
-        self.agent.update_obs_rms(batch.agent_inputs.observation, batch.valid)
+        self.agent.networks.update_obs_rms(batch.agent_inputs.observation, batch.valid)
         return OptInfo({name: torch.as_tensor(value).detach() for name, value in metrics.items()})
 
     def loss(

@@ -109,7 +109,7 @@ class RlAlgorithm(Settings, Scheduled, Algorithm[AgentT]):
         Nothing of an earlier run is left, and the fields stay as they were given.
         """
         self.agent, self.replicas, self.global_rows = agent, run.replicas, GlobalRows(run.replicas)
-        agent.join(run.replicas)
+        agent.networks.join(run.replicas)
         self.update_counter, self.loss_weight, self.rows_beyond = 0, 1.0, 0
         self.batch_spec, self.mid_batch_reset, self.n_itr = run.batch_spec, run.mid_batch_reset, run.n_itr
         self.steps_per_itr, self.n_steps = run.steps_per_itr, run.n_steps
@@ -276,7 +276,7 @@ class Descents(dict[str, GradientDescent]):
     def take(self, name: str, optimizer: torch.optim.Optimizer, rate: str = "learning_rate") -> GradientDescent:
         """Keep an optimiser that was built elsewhere under a name; return its steps."""
         algo = self._algo
-        modules, at_start = list(algo.agent.modules()), getattr(algo.hyper(0), rate)
+        modules, at_start = list(algo.agent.networks.modules()), getattr(algo.hyper(0), rate)
         self[name] = GradientDescent(optimizer, at_start, algo.replicas, self.weighted, modules, rate)
         return self[name]
 

@@ -89,7 +89,7 @@ class CMAES(Settings, Scheduled, Algorithm[PopulationPolicyAgent]):
                 "as many environments. Change one of them."
             )
         self.agent, self.replicas, self.descents = agent, run.replicas, {}
-        agent.join(run.replicas)
+        agent.networks.join(run.replicas)
         self.batch_size, self.update_counter = run.batch_spec.size, 0
         self._steps_per_itr, self._envs_of_each = run.steps_per_itr, n_envs // agent.population_size
         self.bind(run.n_steps)
@@ -117,7 +117,7 @@ class CMAES(Settings, Scheduled, Algorithm[PopulationPolicyAgent]):
     def learn(self, itr: int) -> Metrics:
         """End the generation if all environments of all replicas have their episodes."""
         observation, valid = buffer_to((self.samples.env.observation, self.samples.env.valid), self.agent.device)
-        self.agent.update_obs_rms(observation, valid)
+        self.agent.networks.update_obs_rms(observation, valid)
         if self.replicas.any(not self.episodes.complete.all()):
             return OptInfo()
         fitness = self._fitness()

@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 import torch
 
 from rlpyt.algos.gradient_descent import GradientDescent
-from rlpyt.core import Agent
+from rlpyt.core import Agent, example_inputs
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.settings import Hyper
 
@@ -42,7 +42,7 @@ class CompiledLosses:
         self._on, self._device = agent.compute.compile, agent.device
         self._moving, self._descents = moving, descents
         self._compiled: dict[Loss, CompiledLoss] = {}
-        reason = why_not_compilable(bool(agent.recurrent), agent.example_inputs()[0]) if self._on else ""
+        reason = why_not_compilable(bool(agent.recurrent), example_inputs(agent.env_spaces)[0]) if self._on else ""
         if self._on and (reason or not names):
             raise ValueError(
                 f"{who}: the settings have compile=True, and {reason or 'it has no loss that can be compiled'}; "

@@ -32,7 +32,7 @@ class LossAfter:
         """Return an undo function for the random streams that a loss may draw from, and for buffers of the networks."""
         agent, generator = self._algo.agent, self._algo.generator
         device = agent.device
-        of_networks, own, of_cpu = agent.rewinder(), generator.get_state(), torch.get_rng_state()
+        of_networks, own, of_cpu = agent.networks.rewinder(), generator.get_state(), torch.get_rng_state()
         of_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
 
         def rewind() -> None:

@@ -8,10 +8,10 @@ from typing import TypeVar
 from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.replay_feed import ReplayFeed, check_run
 from rlpyt.algos.replay_settings import ReplaySettings
-from rlpyt.core import ExploringAgent
+from rlpyt.core import Agent
 from rlpyt.types import Run
 
-ExploringT = TypeVar("ExploringT", bound=ExploringAgent)
+ExploringT = TypeVar("ExploringT", bound=Agent)
 
 
 @dataclass(kw_only=True, eq=False)

@@ -120,7 +120,7 @@ class PPO(PolicyGradientAlgo):
             if hyper.target_kl is not None and is_far(self, metrics.get("kl", []), hyper.target_kl):
                 break
         # After the updates: the first ratio of the next batch is exactly 1 only if acting and learning normalise alike.
-        self.agent.update_obs_rms(batch.agent_inputs.observation, batch.valid)
+        self.agent.networks.update_obs_rms(batch.agent_inputs.observation, batch.valid)
         if metrics:  # there was a valid row
             metrics["explainedVariance"].append(explained)
         return stack_metrics(metrics)

@@ -19,7 +19,7 @@ from rlpyt.algos.replay_checks import check_sequences, check_unique_draws
 from rlpyt.algos.replay_rows import is_of_sequences
 from rlpyt.algos.replay_settings import ReplaySettings, draws_of, rows_of_draw, whole_count
 from rlpyt.algos.replay_thread import ReplayThread
-from rlpyt.core import Agent, ExploringAgent, Metrics, Remark, Replay, rows_consumed
+from rlpyt.core import Agent, Metrics, Remark, Replay, example_inputs, rows_consumed
 from rlpyt.functional import sequence_priority
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper, chosen
@@ -86,14 +86,14 @@ class ReplayFeed:
         self.algo, self.settings = algo, cast(ReplaySettings, algo)
         self.errors = errors
         self.intervals = Intervals()
-        agent: ExploringAgent = algo.agent
+        agent: Agent = algo.agent
         self.agent = agent
         self._draws = 0
         self._set_draws(algo.hyper(0))
         settings = self.settings
         self.augmentation = RandomShift(int(settings.random_shift)) if settings.random_shift else settings.augment
         if settings.random_shift:
-            check_images(type(algo).__name__, int(settings.random_shift), agent.example_inputs()[0])
+            check_images(type(algo).__name__, int(settings.random_shift), example_inputs(agent.env_spaces)[0])
         algo.min_itr_learn = max(0, math.ceil(settings.min_steps_learn / algo.steps_per_itr) - 1)
         rng = numpy_generator(run.seed, Role.ALGO, run.rank)
         settings.lock, self._is_appended_apart = run.lock, False
@@ -168,7 +168,7 @@ class ReplayFeed:
         self._set_hyper(hyper)
         if not self._is_appended_apart:
             self.append_rows(samples, hyper)
-            self.agent.update_obs_rms(samples.env.observation, samples.env.valid)
+            self.agent.networks.update_obs_rms(samples.env.observation, samples.env.valid)
 
     def append_rows(self, samples: Samples, hyper: Hyper) -> None:
         """Store a batch in the replay: the part of `append` that another process may do."""
@@ -209,11 +209,11 @@ class ReplayFeed:
         with self._drawing_ahead(n_updates):
             for _ in range(n_updates):
                 batch = self.sample_batch()
-                self.agent.draw_randomness(algo.generator)
+                self.agent.networks.draw_randomness(algo.generator)
                 for name, value in algo.update(batch, hyper).items():
                     metrics[name].append(self._weighted_metric(value))
         # Other calls of the networks, between updates, do not move the stream.
-        self.agent.draw_randomness(None)
+        self.agent.networks.draw_randomness(None)
         return stack_metrics(metrics)
 
     def _weighted_metric(self, value: Number) -> Number:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from rlpyt.core import ExploringAgent
+from rlpyt.core import Agent
 from rlpyt.functional import valid_mean
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.utils.arrays import buffer_func
@@ -30,7 +30,7 @@ class Outputs(NamedTuple):
 
 def run_over(
     batch: Buffer,
-    agent: ExploringAgent,
+    agent: Agent,
     network: Network,
     target_network: Network | None,
     *,
@@ -57,7 +57,7 @@ def run_over(
     state = target_state = batch.init_rnn_state
     if warmup_T:
         before = batch.all_inputs[:warmup_T], state, batch.episode_start[:warmup_T]
-        state, target_state = agent.warm_up(*before)
+        state, target_state = agent.networks.warm_up(*before)
     inputs, episode_start = batch.all_inputs[warmup_T:], batch.episode_start[warmup_T:]
     everything = network(*inputs, state, episode_start)
     bootstrap = bootstrap_rows(batch.steps)

@@ -93,7 +93,7 @@ class VTrace(PolicyGradientAlgo):
         if weight is not None:
             metrics = self.update(UpdateRows(batch, init_rnn_state, weight), hyper)
         # After the update: the policy that acted and the one that learned saw the same normalised observations.
-        self.agent.update_obs_rms(batch.agent_inputs.observation[:-1], batch.valid)
+        self.agent.networks.update_obs_rms(batch.agent_inputs.observation[:-1], batch.valid)
         return OptInfo({name: torch.as_tensor(value).detach() for name, value in metrics.items()})
 
     def vtrace_inputs(self, samples: Samples, hyper: Hyper) -> tuple[VTraceInputs, Buffer]:

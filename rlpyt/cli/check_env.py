@@ -65,7 +65,7 @@ def check_env(
             f"  wrong        {error}\nIt can be used with a model of your own alone: the default ones cannot take it."
         )
         return 1
-    print(f"  is read as   {agent.input_description()}")
+    print(f"  is read as   {agent.networks.input_description()}")
     for warning in warned:
         print(f"  warning      {warning.message}")
     print("It can be used.")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rlpyt.cli.environment import made
 from rlpyt.cli.working_directory import look_in_working_directory
-from rlpyt.core import AgentByHand
+from rlpyt.core import Agent
 from rlpyt.envs import EnvError
 from rlpyt.logging import RunDirectoryError, SnapshotError
 from rlpyt.logging.segments import CheckpointError
@@ -29,7 +29,7 @@ _ENDED = {"failed": "failed", "interrupted": "was interrupted", "killed": "was k
 class Trained(NamedTuple):
     """Trained agent, and the environments that its run evaluates in, or else trains in."""
 
-    agent: AgentByHand
+    agent: Agent
     EnvCls: Callable[..., object]
     env_kwargs: Kwargs
     TrajInfoCls: Callable[..., TrajInfo]

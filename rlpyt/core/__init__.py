@@ -4,14 +4,18 @@ from rlpyt.core.agent import (
     Actor,
     Agent,
     AgentByHand,
+    AgentNetworks,
     CategoricalQAgent,
     ExploringAgent,
+    Features,
     MuAgent,
     NoisyTargetAgent,
     PolicyAgent,
     PopulationPolicyAgent,
     QAgent,
     QpgPolicyAgent,
+    ValueAt,
+    example_inputs,
 )
 from rlpyt.core.evaluation import EvalResult, EvaluatorBeside
 from rlpyt.core.parts import (
@@ -34,6 +38,7 @@ __all__ = [
     "Actor",
     "Agent",
     "AgentByHand",
+    "AgentNetworks",
     "AgentT",
     "Algorithm",
     "Appender",
@@ -41,6 +46,7 @@ __all__ = [
     "EvalResult",
     "EvaluatorBeside",
     "ExploringAgent",
+    "Features",
     "FreeSampler",
     "Metrics",
     "MuAgent",
@@ -57,4 +63,6 @@ __all__ = [
     "hyper_parameters",
     "rows_consumed",
     "rows_per_update",
+    "ValueAt",
+    "example_inputs",
 ]

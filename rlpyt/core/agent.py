@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
 import torch
 
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.spaces import EnvSpaces
+from rlpyt.spaces import EnvSpaces, null_action, null_value
 from rlpyt.types import AgentInputs, AgentStep, StateDict, TrajInfo
+from rlpyt.utils.arrays import buffer_func, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.replicas import Replicas
+
+Features = Callable[..., AgentInputs]
+"""Function of observation, previous action and reward, and of a recurrent agent the state before the first row and
+`episode_start`, which returns rows with their features in place of the observation."""
+ValueAt = Callable[[AgentInputs, torch.Tensor], torch.Tensor]
+"""Function of rows of features and of actions [..., A]."""
 
 
 class RewardStatistics(Protocol):
@@ -66,6 +73,60 @@ class Actor(ABC):
         """Take over what `state_dict` returned."""
 
 
+class AgentNetworks(ABC):
+    """Networks of an agent, as samplers, algorithms and runners handle them."""
+
+    device: torch.device
+    """Where they are."""
+
+    @abstractmethod
+    def modules(self) -> Sequence[torch.nn.Module]:
+        """Return all networks, targets included."""
+
+    @abstractmethod
+    def acting_modules(self) -> torch.nn.Module:
+        """Return all whose state the processes that act are sent before every batch: networks, numbers as buffers."""
+
+    @abstractmethod
+    def join(self, replicas: Replicas) -> None:
+        """Let the normalisers take in the batches of all replicas, which update them together from now on.
+
+        An algorithm calls it, with the networks built and on their device; not for copies in other processes.
+
+        Raises:
+            TypeError: if a layer takes statistics of one replica's batches alone, as batch normalisation does.
+        """
+
+    @abstractmethod
+    def update_obs_rms(self, observation: Buffer, valid: torch.Tensor | None = None) -> None:
+        """Let the normalisers take in a batch of observations, where `valid` is True."""
+
+    @abstractmethod
+    def draw_randomness(self, generator: torch.Generator | None) -> None:
+        """Draw what the networks are random in for the next update; None turns the randomness off."""
+
+    @abstractmethod
+    def warm_up(self, inputs: AgentInputs, init_rnn_state: Buffer, episode_start: Buffer) -> tuple[Buffer, ...]:
+        """Return the recurrent states of network and target network after rows, both from one state before.
+
+        Args:
+            inputs: [T, B] rows.
+            init_rnn_state: before the first row, [B, N, H] leaves; None is zero.
+            episode_start: [T, B] bool, rows before which the state is zero.
+        """
+
+    @abstractmethod
+    def rewinder(self) -> Callable[[], None]:
+        """Return an undo function for what forward passes move from now on.
+
+        These are random streams of their own (dropout), and buffers, such as the means of a batch normalisation.
+        """
+
+    @abstractmethod
+    def input_description(self) -> str:
+        """Return in words how an observation is read, for the plan of a run; "" where that is not known."""
+
+
 class Agent(ABC):
     """Networks, a distribution over actions, and the rule by which actions follow from what the networks give."""
 
@@ -73,6 +134,7 @@ class Agent(ABC):
     """What the networks give, which an algorithm must fit."""
     recurrent: bool | str
     """Whether the model carries a state from row to row; of some agents the kind of its layer, such as "gru"."""
+    networks: AgentNetworks
     env_spaces: EnvSpaces
     """Spaces of one environment; known after `initialize`."""
     distribution: Any
@@ -81,6 +143,12 @@ class Agent(ABC):
     """Where the networks are."""
     compute: ComputeSettings = ComputeSettings()
     """What `to_device` was given."""
+    anneal_exploration: Callable[[float], None]
+    """Sets how far exploration has gone from its first (0) to its last value (1), in every process that acts."""
+    explore_by: Callable[[Callable[[int], float | None]], None]
+    """Lets `train_mode(itr)` set how far exploration has gone, by a function of itr; None leaves it as it is."""
+    update_target: Callable[..., None]
+    """Moves the targets, if there are any, by the fraction `tau` to the networks; 1, the default, copies."""
 
     @abstractmethod
     def initialize(self, env_spaces: EnvSpaces) -> None:
@@ -93,8 +161,6 @@ class Agent(ABC):
     @abstractmethod
     def bind(self, n_steps: int, steps_per_itr: int = 1) -> None:
         """Bind scheduled settings to the length of a run and of its iterations, in environment steps."""
-
-    # ---- acting ----
 
     @abstractmethod
     def actor(
@@ -115,12 +181,6 @@ class Agent(ABC):
         """Return a copy on the CPU that acts in another process, with the networks that act and weights of its own."""
 
     @abstractmethod
-    def acting_modules(self) -> torch.nn.Module:
-        """Return all whose state the processes that act are sent before every batch: networks, numbers as buffers."""
-
-    # ---- learning ----
-
-    @abstractmethod
     def __call__(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer, *rnn: Buffer) -> Buffer:
         """Return what the model gives, with gradient, on the device: distribution parameters, values."""
 
@@ -129,41 +189,8 @@ class Agent(ABC):
         """Make ready for the updates of an iteration; a runner calls it after the batch, before they begin."""
 
     @abstractmethod
-    def join(self, replicas: Replicas) -> None:
-        """Let the normalisers take in the batches of all replicas, which update them together from now on.
-
-        An algorithm calls it, with the networks built and on their device; not for copies in other processes.
-
-        Raises:
-            TypeError: if a layer takes statistics of one replica's batches alone, as batch normalisation does.
-        """
-
-    @abstractmethod
-    def update_obs_rms(self, observation: Buffer, valid: torch.Tensor | None = None) -> None:
-        """Let the normalisers take in a batch of observations, where `valid` is True."""
-
-    @abstractmethod
-    def draw_randomness(self, generator: torch.Generator | None) -> None:
-        """Draw what the networks are random in for the next update; None turns the randomness off."""
-
-    def rewinder(self) -> Callable[[], None]:
-        """Return a function that undoes what forward passes of the networks move from now on.
-
-        These are random streams of their own (dropout), and buffers, such as the means of a batch normalisation.
-        """
-        return lambda: None
-
-    @abstractmethod
-    def example_inputs(self, n_rows: int = 1) -> tuple[Buffer, Buffer, Buffer]:
-        """Return null observations, previous actions and previous rewards, tensors [n_rows, ...]."""
-
-    @abstractmethod
     def to_device(self, settings: ComputeSettings) -> None:
         """Move the networks to the device, in the precision and memory format of the run."""
-
-    @abstractmethod
-    def modules(self) -> Sequence[torch.nn.Module]:
-        """Return all networks, targets included."""
 
     @abstractmethod
     def parameters(self) -> Iterable[torch.nn.Parameter]:
@@ -177,13 +204,12 @@ class Agent(ABC):
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned."""
 
+    def __setstate__(self, state: StateDict) -> None:
+        """Take over the attributes of a copy, when it is copied or sent to the process of a sampler."""
+        for name, value in state.items():
+            setattr(self, name, value)
 
-class AgentByHand(Agent):
-    """Agent that a script may act with too, without a sampler, once it was trained or loaded."""
-
-    def input_description(self) -> str:
-        """Return in words how the networks read an observation, for the plan of a run; "" where that is not known."""
-        return ""
+    # ---- for scripts, which act without a sampler, once the agent was trained or loaded ----
 
     @abstractmethod
     def eval_mode(self, itr: int, deterministic: bool = False) -> None:
@@ -226,6 +252,19 @@ class AgentByHand(Agent):
         """Forget the episode of one environment."""
 
 
+def example_inputs(env_spaces: EnvSpaces, n_rows: int = 1) -> tuple[Buffer, Buffer, Buffer]:
+    """Return null observations, previous actions (not encoded) and rewards, tensors [n_rows, ...]."""
+    row = (null_value(env_spaces.observation), null_action(env_spaces.action), 0.0)
+    observation, action, reward = buffer_func(torchify_buffer(row), lambda x: x.expand(n_rows, *x.shape))
+    return observation, action, reward.float()
+
+
+AgentByHand: TypeAlias = Agent
+"""Any agent acts by hand."""
+ExploringAgent: TypeAlias = Agent
+"""Any agent explores."""
+
+
 class PolicyAgent(Agent):
     """Policy with a value, as A2C and PPO ask of an agent."""
 
@@ -244,133 +283,72 @@ class PopulationPolicyAgent(Agent):
     kind: ClassVar[str] = "population"
     population_size: int
     """Individuals; environment number b of the run acts with individual b % population_size."""
-
-    @abstractmethod
-    def set_population(self, individuals: torch.Tensor, generation: int) -> None:
-        """Let the training environments act with individuals [population_size, n_parameters] from the next batch on."""
-
-    @abstractmethod
-    def set_parameters(self, parameters: torch.Tensor) -> None:
-        """Set the model's own parameters [n_parameters], in the order of `parameters()`."""
+    set_population: Callable[[torch.Tensor, int], None]
+    """Lets the training environments act with individuals [population_size, n_parameters] of a generation from the next
+    batch on."""
+    set_parameters: Callable[[torch.Tensor], None]
+    """Sets the model's own parameters [n_parameters], in the order of `parameters()`."""
 
 
-class ExploringAgent(Agent):
-    """Agent whose exploration an algorithm anneals."""
-
-    @abstractmethod
-    def anneal_exploration(self, fraction: float) -> None:
-        """Set how far exploration has gone from its first (0) to its last value (1), in every process that acts."""
-
-    @abstractmethod
-    def explore_by(self, schedule: Callable[[int], float | None]) -> None:
-        """Let `train_mode(itr)` set how far exploration has gone after iteration itr; None leaves it as it is."""
-
-    @abstractmethod
-    def warm_up(self, inputs: AgentInputs, init_rnn_state: Buffer, episode_start: Buffer) -> tuple[Buffer, Buffer]:
-        """Return the recurrent states of network and target network after [T, B] rows, both from one state before."""
-
-    @abstractmethod
-    def update_target(self, tau: float = 1.0) -> None:
-        """Move the targets by the fraction `tau` to the networks; 1 copies."""
-
-
-class QAgent(ExploringAgent):
+class QAgent(Agent):
     """Q-learner, as DQN asks of an agent."""
 
     kind: ClassVar[str] = "q"
     """What the network gives: "q", "categorical", "quantiles" or "implicit quantiles"."""
-
-    @abstractmethod
-    def q_values(self, output: Buffer) -> torch.Tensor:
-        """Return q [.., A] of what a network gives."""
-
-    @abstractmethod
-    def target(self, *inputs: Any) -> Buffer:
-        """Return what the target network gives; arguments are those of `__call__`."""
-
-    def mean_epsilon(self, fraction: float, n_envs: int) -> float | None:
-        """Return the mean probability of a random action over all environments of a run, for the log.
-
-        Args:
-            fraction: how far exploration has gone, from 0 to 1.
-            n_envs: training environments of the run.
-
-        Returns:
-            None where the agent explores in another way.
-        """
-        return None
+    q_values: Callable[[Buffer], torch.Tensor]
+    """Returns q [.., A] of what a network gives."""
+    target: Callable[..., Buffer]
+    """Returns what the target network gives; arguments are those of `__call__`."""
+    mean_epsilon: Callable[[float, int], float | None]
+    """Returns the mean probability of a random action over all environments of a run, for the log: at a fraction of
+    exploration, with a number of training environments; None where the agent explores in another way."""
 
 
 class CategoricalQAgent(QAgent):
     """Q-learner over the probabilities of fixed atoms, as C51 asks of an agent."""
 
     kind: ClassVar[str] = "categorical"
-
-    @property
-    @abstractmethod
-    def z(self) -> torch.Tensor:
-        """Values of the atoms, [n_atoms] float32, on the device."""
-
-    @abstractmethod
-    def give_V_min_max(self, V_min: float, V_max: float) -> None:
-        """Set the range of the atoms, in every process that acts."""
+    z: torch.Tensor
+    """Values of the atoms, [n_atoms] float32, on the device."""
+    give_V_min_max: Callable[[float, float], None]
+    """Sets the range of the atoms, in every process that acts."""
 
 
-class QpgPolicyAgent(ExploringAgent):
+class QpgPolicyAgent(Agent):
     """Policy with action values, as DDPG, TD3 and SAC ask of an agent; rows are `AgentInputs` of features."""
 
     n_q: int
     """Networks of action values."""
-
-    @abstractmethod
-    def features(self, *inputs: Any) -> AgentInputs:
-        """Return rows with their features in place of the observation."""
-
-    @abstractmethod
-    def target_features(self, *inputs: Any) -> AgentInputs:
-        """Return the same by the target."""
-
-    @abstractmethod
-    def pi(self, features: AgentInputs) -> Buffer:
-        """Return what the policy gives."""
-
-    @abstractmethod
-    def q(self, features: AgentInputs, action: torch.Tensor) -> torch.Tensor:
-        """Return action values [n_q, ...]."""
-
-    @abstractmethod
-    def first_q(self, features: AgentInputs, action: torch.Tensor) -> torch.Tensor:
-        """Return those [...] of the first network alone."""
-
-    @abstractmethod
-    def target_q(self, features: AgentInputs, action: torch.Tensor) -> torch.Tensor:
-        """Return the same as `q` by the target."""
-
-    @abstractmethod
-    def pi_parameters(self) -> Sequence[torch.nn.Parameter]:
-        """Return the weights of the policy."""
-
-    @abstractmethod
-    def q_parameters(self) -> Sequence[torch.nn.Parameter]:
-        """Return the weights of features and action values."""
+    features: Features
+    """Returns rows with their features in place of the observation."""
+    target_features: Features
+    """Returns the same by the target."""
+    pi: Callable[[AgentInputs], Buffer]
+    """Returns what the policy gives at rows of features."""
+    q: ValueAt
+    """Returns action values [n_q, ...]."""
+    first_q: ValueAt
+    """Returns those [...] of the first network alone."""
+    target_q: ValueAt
+    """Returns the same as `q` by the target."""
+    pi_parameters: Callable[[], Sequence[torch.nn.Parameter]]
+    """Returns the weights of the policy."""
+    q_parameters: Callable[[], Sequence[torch.nn.Parameter]]
+    """Returns the weights of features and action values."""
 
 
 class MuAgent(QpgPolicyAgent):
     """Deterministic policy with action values, as DDPG and TD3 ask of an agent."""
 
-    @abstractmethod
-    def target_mu(self, features: AgentInputs) -> torch.Tensor:
-        """Return mu of the target policy, [..., A]."""
+    target_mu: Callable[[AgentInputs], torch.Tensor]
+    """Returns mu of the target policy, [..., A]."""
 
 
-class NoisyTargetAgent(MuAgent):
+class NoisyTargetAgent(QpgPolicyAgent):
     """Deterministic policy whose target has noise, as TD3 asks of an agent."""
 
-    @abstractmethod
-    def smoothed(self, mu: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-        """Return actions [..., A] of the target policy, in units of the bounds, with clipped noise.
-
-        Args:
-            mu: [..., A] float, what the target policy gives.
-            noise: [..., A] float, of standard deviation 1.
-        """
+    target_mu: Callable[[AgentInputs], torch.Tensor]
+    """Returns mu of the target policy, [..., A]."""
+    smoothed: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    """Returns actions [..., A] of the target policy, in units of the bounds, with clipped noise: of mu [..., A], which
+    the target policy gives, and of noise of standard deviation 1."""

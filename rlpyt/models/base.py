@@ -36,7 +36,7 @@ class Model(SuggestsArguments, nn.Module):
     """
 
     output_size: int
-    """Number of features, of a model that returns features only, such as the one of `QpgAgent.make_body`."""
+    """Number of features, of a model that returns features only, such as the one of `QpgAgent.BodyCls`."""
     takes_n_models: bool = False
     """Whether `forward` of an ensemble takes `n_models` and then computes only the first so many networks."""
 

@@ -2,8 +2,8 @@
 
 from rlpyt.runners.agreement import ReplicasDiverged, ReplicaStopped, TrainingDiverged
 from rlpyt.runners.async_rl import AsyncRl, AsyncRlEval
-from rlpyt.runners.base import MinibatchRlBase
-from rlpyt.runners.from_params import RecordError, part_from_record, runner_from_params
+from rlpyt.runners.base import MinibatchRlBase, runner_from_params
+from rlpyt.runners.from_params import RecordError, part_from_record
 from rlpyt.runners.histograms import Histograms
 from rlpyt.runners.hooked import Hook, HookError
 from rlpyt.runners.hooks import StopOnReturn

@@ -253,7 +253,7 @@ class Agreement:
 def learned_tensors(agent: Agent, algo: Algorithm[Agent]) -> dict[str, torch.Tensor]:
     """Return all tensors that replicas have alike, by name: networks, targets, statistics and optimiser states."""
     tensors: dict[str, torch.Tensor] = {}
-    for i, module in enumerate(agent.modules()):
+    for i, module in enumerate(agent.networks.modules()):
         tensors |= _tensors_in(module.state_dict(), f"{type(module).__name__} {i}")
     descents = algo.descents if hasattr(algo, "descents") else {}
     optimised = [x for descent in descents.values() for x in descent.parameters]

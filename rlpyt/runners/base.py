@@ -1,51 +1,56 @@
-"""Base of the runners: set-up, the loop of training, and what every row of the log has."""
+"""Base of the runners: the loop of training, its start, and what users override of it."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
-from contextlib import ExitStack
+import os
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
+from pathlib import Path
 from signal import SIGTERM, SIGUSR1
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self
 
 import torch
 
-from rlpyt.core import AgentByHand, Algorithm, Remark, Sampler, discount_at_start, hyper_parameters, rows_per_update
-from rlpyt.logging import Logger, current_logger, silent_context
-from rlpyt.logging.checkpoint_files import Content
-from rlpyt.logging.segments import CheckpointError
+from rlpyt.core import Agent, Algorithm, Metrics, Sampler, discount_at_start
+from rlpyt.logging import Logger, Sink, Verbosity, current_logger, plot_progress, silent_context
 from rlpyt.old_names import serve_old_names
-from rlpyt.run_records import printable
 from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.arguments import check_compute, check_launched, check_numbers, check_parameters, check_parts
-from rlpyt.runners.checkpointing import RunCheckpoints, check_same
-from rlpyt.runners.compute_choice import Choice, choose_settings
-from rlpyt.runners.hints import discount_warning
-from rlpyt.runners.hooked import Hook
-from rlpyt.runners.plan import PlanTable, plan_of_job, plan_of_replicas
-from rlpyt.runners.record import at_default, class_names_of, record_of, settings_of
-from rlpyt.runners.resume import ResumableRun
-from rlpyt.runners.signals import Preempted, Preemption, signals_as_exceptions
-from rlpyt.types import Kwargs, Run, StateDict
-from rlpyt.utils.affinity import Affinity, pinned_to
+from rlpyt.runners.checkpointing import TrainingState, check_same, opened_checkpoints
+from rlpyt.runners.collecting import InTurn
+from rlpyt.runners.compute_choice import compute_of_run
+from rlpyt.runners.diagnostics import RunLog
+from rlpyt.runners.from_params import chose_settings, read_params, recorded_runner
+from rlpyt.runners.hooked import Hook, HookCalls, Stop, check_hooks
+from rlpyt.runners.plan import log_plan
+from rlpyt.runners.record import at_default, record_of, settings_of, settings_of_all_starts, write_record
+from rlpyt.runners.replica_group import ReplicaGroup
+from rlpyt.runners.resume import logging_on, resumable
+from rlpyt.runners.rows import Rows
+from rlpyt.runners.signals import Preemption, signals_as_exceptions
+from rlpyt.runners.training import Training
+from rlpyt.settings import Settings
+from rlpyt.types import Kwargs, Run, StateDict, TrajInfo
+from rlpyt.utils.affinity import pinned_to
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.launched import end_with_launcher
-from rlpyt.utils.processes import allowed_cpus, available_cores, available_cpus
+from rlpyt.utils.processes import allowed_cpus, available_cpus
 from rlpyt.utils.replicas import Replicas
-from rlpyt.utils.rw_lock import NoLock
-from rlpyt.utils.seeds import global_streams, make_seed, set_global_streams, set_seed
+from rlpyt.utils.seeds import make_seed, set_seed
 
 serve_old_names(__name__)
 
 
 @dataclass(eq=False)
-class MinibatchRlBase(ResumableRun):
-    """Runner of a sampler, an agent and an algorithm in one process: it samples, optimises and logs in turn.
+class MinibatchRlBase(Settings):
+    """Runner of a sampler, an agent and an algorithm: it samples, optimises and logs in turn.
 
-    The settings stay as they were given, but for a seed that was drawn. What was chosen for them is in attributes of
-    the run: `compute` has the device and precision, `n_itr`, `steps_per_itr` and `log_interval_itrs` the length.
+    The settings stay as they were given, but for a seed that was drawn. What works in a run is in `training`; `compute`
+    has the device and precision, `n_itr`, `steps_per_itr` and `log_interval_itrs` the length.
 
     Raises:
         TypeError: if algo, agent or sampler is something else.
@@ -55,7 +60,7 @@ class MinibatchRlBase(ResumableRun):
 
     algo: Algorithm[Any]
     """Learns from the samples."""
-    agent: AgentByHand
+    agent: Agent
     """Acts in the environments."""
     sampler: Sampler
     """Collects the samples."""
@@ -86,342 +91,335 @@ class MinibatchRlBase(ResumableRun):
     def __post_init__(self) -> None:
         """Refuse settings that cannot be meant, and draw the seed if none was given."""
         super().__post_init__()
-        check_parts(type(self).__name__, self.algo, self.agent, self.sampler)
-        check_numbers(type(self).__name__, self.n_steps, self.log_interval_steps, self.seed)
+        name = type(self).__name__
+        check_hooks(name, self.hooks)
+        check_parts(name, self.algo, self.agent, self.sampler)
+        check_numbers(name, self.n_steps, self.log_interval_steps, self.seed)
         self.check("checkpoint_interval_steps", lambda x: x >= 1, "a number of steps from 1, or inf for none")
-        for name in ("checkpoint_interval_minutes", "max_time"):
-            if getattr(self, name) is not None:
-                self.check(name, lambda x: x > 0, "a number of minutes above 0, or inf for none")
+        for setting in ("checkpoint_interval_minutes", "max_time"):
+            if getattr(self, setting) is not None:
+                self.check(setting, lambda x: x > 0, "a number of minutes above 0, or inf for none")
         self.whole("checkpoint_keep")
-        self.cores = Affinity.from_mapping(self.own_affinity())
-        check_compute(type(self).__name__, self.settings, self.cores.device)
+        self._group, self._collecting = self._make_parts()
+        check_compute(name, self.settings, self._group.cores.device)
         self.given_seed = self.seed
         self.seed = make_seed() if self.seed is None else int(self.seed)
-        self.replicas = Replicas()
-        self.preemption = Preemption()
-        self.checkpoints: RunCheckpoints | None = None  # set by a run that saves some
-        self.lock = NoLock()  # of what the algorithm shares with other processes
-        self._of_all: tuple[Algorithm[AgentByHand], Sampler] | None = None  # where each replica has a share of them
-        self._to_give_back = ExitStack()  # undoes what the run has changed in this process
+        self.training = Training(self.algo, self.agent, self.sampler, self._collecting, self._group.agreement)
+        self._preemption, self._stop, self.stop_reason = Preemption(), Stop(), ""
+        self._undo = ExitStack()  # gives back what the run has changed in this process
+
+    @abstractmethod
+    def _make_rows(self) -> Rows:
+        """Return what the rows of the log of a training are made by."""
+
+    def _make_parts(self) -> tuple[ReplicaGroup, InTurn]:
+        """Return the processes that learn, and how they collect."""
+        return ReplicaGroup(type(self).__name__, self.affinity), InTurn()
 
     def replace(self, **changes: object) -> Self:
         """Return a new runner with the same settings except for these changes; it draws its seed if this one did."""
         return super().replace(**{"seed": self.given_seed, **changes})
 
-    @property
-    def replicas(self) -> Replicas:
-        """This replica of the run and the others; set before `startup`."""
-        return self.agreement.replicas
-
-    @replicas.setter
-    def replicas(self, replicas: Replicas) -> None:
-        self.agreement = Agreement(replicas)
+    # ---- a run ----
 
     def train(self) -> None:
-        """Train until `n_steps`; no worker is left behind, also where the run fails."""
-        check_launched(type(self).__name__, self.replicas.world_size, self.max_time)
-        end_with_launcher()
-        with signals_as_exceptions(self.defer):
-            try:
-                with self.agreement.stopping_together():
-                    n_itr = self.startup()
-                    for itr in range(self.first_itr, n_itr):
-                        samples, traj_infos = self.sampler.obtain_samples(itr)
-                        with self.agreement.together(itr * self.steps_per_itr):
-                            self.agent.train_mode(itr)
-                            metrics = self.algo.optimize_agent(itr, samples)
-                        self.store_diagnostics(itr, traj_infos, metrics)
-                        self.check_finite(itr)
-                        if (itr + 1) % self.log_interval_itrs == 0 or itr + 1 == n_itr:
-                            self.log_diagnostics(itr)
-                            self.agree_to_stop(itr + 1)
-                        self.save_due_checkpoint(itr + 1)
-                        if self.stop_reason:
-                            break
-                    self.agreement.agree()
-            finally:
-                self.shutdown()
-
-    # ---- set-up ----
-
-    def own_affinity(self) -> Kwargs | None:
-        """Return the affinity of this process."""
-        return self.affinity  # type: ignore[return-value]  # a list is refused
+        """Train until `n_steps`; no worker and no replica is left behind, also where the run fails."""
+        with _running(self) as agreement:
+            n_itr = self.startup()
+            algo, sampler = self.training.algo, self.training.sampler
+            for itr in range(self.first_itr, n_itr):
+                samples, traj_infos = sampler.obtain_samples(itr)
+                with agreement.together(itr * self.steps_per_itr):
+                    self.agent.train_mode(itr)
+                    metrics = algo.optimize_agent(itr, samples)
+                self.store_diagnostics(itr, traj_infos, metrics)
+                self._log.check_finite(itr)
+                if (itr + 1) % self.log_interval_itrs == 0 or itr + 1 == n_itr:
+                    self.log_diagnostics(itr)
+                    self.stop_reason = self._stop.agree(self.training, itr + 1, self._rows.complete)
+                if self._checkpoints is not None:
+                    self._checkpoints.save_due(itr + 1, self._preemption.reason)
+                if self.stop_reason:
+                    break
+            agreement.agree()
 
     def startup(self) -> int:
         """Build all parts, check that they fit together, print the plan; return the number of iterations."""
         gc.collect()  # the parts of an earlier run refer to each other: its replay would stay beside the new one
-        rank = self.replicas.rank
-        self.logger: Logger = self._to_give_back.enter_context(silent_context()) if rank else current_logger()
-        manifest = self.open_checkpoints()
-        self.seed = manifest["seed"] if manifest else self.agreement.broadcast(self.seed)
-        assert self.seed is not None
-        set_seed(self.seed, rank)
-        self._to_give_back.callback(torch.set_num_threads, torch.get_num_threads())
+        undo, agreement, replicas = self._undo, self._group.agreement, self.replicas
+        self.logger: Logger = undo.enter_context(silent_context()) if replicas.rank else current_logger()
+        algo, sampler = self._group.share_of(self.algo, self.sampler)
+        sampler = self._collecting.sampler_of(sampler, self._group.sampler_affinity)
+        training = self.training = Training(algo, self.agent, sampler, self._collecting, agreement)
+        training.logger, training.steps_per_itr = self.logger, self.steps_per_itr
+        self._preemption = Preemption()
+        self._checkpoints, manifest = opened_checkpoints(
+            training,
+            self._preemption,
+            undo,
+            keep=self.checkpoint_keep,
+            steps=self.checkpoint_interval_steps,
+            minutes=self.checkpoint_interval_minutes,
+            max_time=self.max_time,
+        )
+        seed, draws_seed = self.seed, self.given_seed is None
+        if manifest is not None:
+            seed = manifest["seed"] if draws_seed else seed
+            now = {**settings_of_all_starts(self, replicas.world_size), "seed": seed}
+            for change in check_same(manifest["settings"], now, at_default(self)):
+                self.logger.log(f"Changed since the checkpoint: {change}.")
+        seed = agreement.broadcast(seed)
+        assert seed is not None  # one was drawn
+        if draws_seed:
+            self.seed = seed
+        set_seed(seed, replicas.rank)
+        undo.callback(torch.set_num_threads, torch.get_num_threads())
         # Until they are known: a larger OpenMP team costs more than it gives, and weights are drawn as by one thread.
         torch.set_num_threads(1)
-        n_itr = self.n_itr = self.agreement.broadcast(self.get_n_itr())
-        self.log_interval_itrs = max(1, int(min(n_itr, self.log_interval_steps / self.steps_per_itr)))
-        self.record_settings()
-        if self.replicas.world_size > 1:
-            self.agreement.check_settings({**settings_of(self), "seed": self.given_seed})
+        n_itr = self.n_itr = training.n_itr = agreement.broadcast(self.get_n_itr())
+        interval = max(1, int(min(n_itr, self.log_interval_steps / self.steps_per_itr)))
+        self.log_interval_itrs = training.log_interval_itrs = interval
+        write_record(self, self.logger)
+        if replicas.world_size > 1:
+            agreement.check_settings({**settings_of(self), "seed": self.given_seed})
+        self._hook_calls = HookCalls(self.hooks, self)
+        self._rows = self._make_rows()
         run = Run(
-            batch_spec=self.sampler.batch_spec,
+            batch_spec=sampler.batch_spec,
             n_itr=n_itr,
-            seed=self.seed,
-            replicas=self.replicas,
-            lock=self.lock,
-            mid_batch_reset=self.sampler.resets_mid_batch,
-            bootstrap_value=self.algo.bootstrap_value,
-            bootstrap_inputs=self.algo.bootstrap_inputs,
+            seed=seed,
+            replicas=replicas,
+            lock=self._collecting.lock,
+            mid_batch_reset=sampler.resets_mid_batch,
+            bootstrap_value=algo.bootstrap_value,
+            bootstrap_inputs=algo.bootstrap_inputs,
             traj_info_kwargs=self.get_traj_info_kwargs(),
-            affinity=self.own_affinity() or {},
-            eval_beside=self.evaluates_beside,
-            saves_state=self.checkpoints is not None,
+            affinity=self._group.affinity() or {},
+            eval_beside=self._rows.beside,
+            saves_state=self._checkpoints is not None,
         )
-        run = replace(run, example=self.sampler.initialize(agent=self.agent, run=run))
+        run = replace(run, example=sampler.initialize(agent=self.agent, run=run))
         check_parameters(self.agent.parameters(), type(self.agent).__name__)
-        self.start_evaluator(run)
+        self._rows.start(run, undo)
+        cores = self._group.cores
         # After the workers have started, which would inherit it.
-        if self.cores.set_affinity and self.cores.master_cpus:
-            cpus = allowed_cpus(self.cores.master_cpus, "affinity's master_cpus")
-            self._to_give_back.enter_context(pinned_to(cpus or available_cpus()))
-        self.choice = self.choose_compute(run, manifest["compute"] if manifest else None)
-        self.compute = self.choice.settings
+        if cores.set_affinity and cores.master_cpus:
+            cpus = allowed_cpus(cores.master_cpus, "affinity's master_cpus")
+            undo.enter_context(pinned_to(cpus or available_cpus()))
+        self.choice = compute_of_run(self.settings, training, run, cores, manifest["compute"] if manifest else None)
+        self.compute = training.compute = self.choice.settings
         torch.set_num_threads(self.compute.torch_threads)
         self.agent.to_device(self.compute)
-        with self.agreement.together(step=0):
-            self.algo.initialize(agent=self.agent, run=run)
-        self.agreement.share_weights(self.agent, self.algo)
-        self.print_plan(n_itr)
+        with agreement.together(step=0):
+            algo.initialize(agent=self.agent, run=run)
+        agreement.share_weights(self.agent, algo)
+        log_plan(training, seed, self._rows.plan(), self.choice, str(record_of(self)[0]))
         self.initialize_logging()
-        self._to_give_back.callback(lambda: self.pbar.stop())  # the bar that is shown then
-        planned = self.agent.input_description()
-        self.first_itr = self.begin_checkpoints(manifest)
-        if (reading := self.agent.input_description()) != planned:
+        undo.callback(lambda: self._log.end_bar())  # the one that is shown then
+        planned = self.agent.networks.input_description()
+        self.first_itr = 0
+        if self._checkpoints is not None:
+            settings = {**settings_of_all_starts(self, replicas.world_size), "seed": seed}
+            state = TrainingState(training, self._rows, self._hook_calls)
+            self.first_itr = self._checkpoints.go_on(manifest, settings, state, self._stop)
+            self.stop_reason = self._stop.reason
+        if (reading := self.agent.networks.input_description()) != planned:
             self.logger.log(
                 f"The weights of the checkpoint go on with what they were trained on: observation {reading}"
             )
-        self._to_give_back.enter_context(self.followed())
+        steps = self.steps_per_itr
+        undo.enter_context(self.logger.live_table(n_itr * steps, self.first_itr * steps))
+        undo.enter_context(self._hook_calls.following())
+        if self._rows.first and not self.first_itr:
+            self._log.end_bar()  # an evaluation shows one of its own
+            self.log_row(0)
+            self._log.show_bar()
+        self._group.note_done(0, 0)
+        self._group.end_of_start()
+        self._collecting.start(algo)
         return n_itr
 
-    def take_share(self, *, of_algo: bool = True) -> None:
-        """Take the batch sizes that were given for those of all replicas: sampler and algorithm get their shares.
-
-        It is called before `startup`, whose record keeps what was given.
-
-        Args:
-            of_algo: whether the algorithm gets one, and not only the sampler.
-
-        Raises:
-            ValueError: if a batch size is no multiple of the number of replicas.
-            TypeError: if a part has no share.
-        """
-        algo, sampler = self._of_all = self._of_all or (self.algo, self.sampler)
-        n = self.replicas.world_size
-        self.algo = algo.share(n) if of_algo and n > 1 else algo
-        self.sampler = sampler.share(n) if n > 1 else sampler
-
-    def given(self) -> dict[str, object]:
-        """Return all settings by name, as they were given."""
-        return super().given() | (dict(zip(("algo", "sampler"), self._of_all, strict=True)) if self._of_all else {})
-
-    @property
-    def evaluates_beside(self) -> bool:
-        """Whether evaluations run in a process of their own."""
-        return False
-
-    def start_evaluator(self, run: Run) -> None:
-        """Start the process that evaluates, where there is one."""
-
-    def get_traj_info_kwargs(self) -> Kwargs:
-        """Return the arguments of TrajInfoCls."""
-        return {"discount": discount_at_start(self.algo)}
-
-    def choose_compute(self, run: Run, before: Kwargs | None = None) -> Choice:
-        """Return the settings that were given, or that replica 0 measures while the others leave it the cores.
-
-        Args:
-            run: with the example of a row.
-            before: the settings of a run that goes on, which are taken if all replicas have cores for them.
-        """
-        if isinstance(self.settings, ComputeSettings):
-            return Choice(self.settings)
-        if before and self.agreement.any(before["torch_threads"] > available_cores()) == [False]:
-            return Choice(ComputeSettings(**{**before, "device": self.cores.device}))
-        choice = self.agreement.broadcast(self.measure_compute(run) if self.replicas.rank == 0 else Choice())
-        return replace(choice, settings=replace(choice.settings, device=self.cores.device))
-
-    def measure_compute(self, run: Run, n_busy: int = 0) -> Choice:
-        """Return the settings that are the fastest for this run on this machine, with `n_busy` cores left alone."""
-        return choose_settings(self.agent, self.cores, n_busy, of=(self.algo, run), bfloat16=self.settings is not None)
+    def shutdown(self) -> None:
+        """Stop the workers, close the environments, give back cores and threads; may be called again."""
+        self._group.leave()
+        with self._undo:
+            self.training.sampler.shutdown()
+        self.training.sampler = self.sampler  # what stood for it holds memory that it shared with its process
 
     @property
     def steps_per_itr(self) -> int:
         """Environment steps of one iteration, all replicas counted."""
-        return self.sampler.batch_spec.size * self.replicas.world_size
+        return self._group.steps_of_all(self.sampler.batch_spec.size)
+
+    @property
+    def replicas(self) -> Replicas:
+        """This replica of the run and the others."""
+        return self._group.replicas
 
     def get_n_itr(self) -> int:
         """Return the number of iterations."""
         return ceil(int(self.n_steps) / self.steps_per_itr)
 
-    def record_settings(self) -> None:
-        """Write the settings of all parts into params.json, and log which of them cannot be written."""
-        record, missing = record_of(self)
-        self.logger.record_params({"runner": record})
-        if missing and self.logger.directory is not None:
-            self.logger.log(
-                "params.json cannot hold these settings, so runner_from_params must be given them: "
-                + "; ".join(missing)
-            )
+    def get_traj_info_kwargs(self) -> Kwargs:
+        """Return the arguments of TrajInfoCls."""
+        return {"discount": discount_at_start(self.training.algo)}
 
-    def plan(self) -> dict[str, object]:
-        """Return what the plan says of the runner itself."""
-        return {}
+    def request_stop(self, reason: str) -> None:
+        """Stop the run in order at the row of the log that is written now, or next.
 
-    def print_plan(self, n_itr: int) -> None:
-        """Log what will be done, before it is done: the plan, cautions below it, and warnings."""
-        of_algo = self.algo.plan()
-        warnings = cast(list[str], of_algo.pop("warnings", []))
-        plan = {
-            "seed": self.seed,
-            "iterations": n_itr,
-            "steps": n_itr * self.steps_per_itr,
-            "batch": "T {} x B {}".format(*self.sampler.batch_spec),
-            "discount": discount_at_start(self.algo),
-            **of_algo,
-            **self.sampler.plan(),
-            **self.plan(),
-            **({"observation": reading} if (reading := self.agent.input_description()) else {}),
-            "parameters": sum(p.numel() for p in self.agent.parameters()),
-            **self.compute.as_dict(),
-            **plan_of_job(self.compute.device),
-            **self.choice.plan,
-        }
-        if (n_replicas := self.replicas.world_size) > 1:
-            plan = plan_of_replicas(plan, n_replicas, self.sampler.batch_spec, rows_per_update(self.algo))
-        table = PlanTable(plan, {name: text for name, text in of_algo.items() if isinstance(text, Remark)})
-        self.logger.log_drawn(table.text(), table.drawn)
-        short = discount_warning(self.algo.discount, str(record_of(self)[0]))
-        for warning in filter(None, [*warnings, short]):
-            self.logger.warn_once(warning, warning)
-        algo = {"class": type(self.algo).__name__, **hyper_parameters(self.algo)}
-        self.logger.record_params({"plan": plan, "algo": algo, "compute": self.compute.as_dict()})
+        It has its snapshot and its checkpoint then. It counts as finished, and `status.json` has the reason.
 
-    def shutdown(self) -> None:
-        """Stop the workers, close the environments, give back cores and threads; may be called again."""
-        with self._to_give_back:
-            self.sampler.shutdown()
-
-    # ---- checkpoints ----
-
-    def open_checkpoints(self) -> Content | None:
-        """Open the checkpoints of the run, if it is to have some; return the manifest that it goes on from.
-
-        Raises:
-            ValueError: if the settings are not those of the manifest.
-            CheckpointError: if there are rows to go on from and no checkpoint.
+        Args:
+            reason: why; of several calls the first counts.
         """
-        self.checkpoints, self.preemption = None, Preemption()
-        logger = self.logger
-        directory, resumes, has_rows = self.agreement.broadcast((logger.directory, logger.resumes, logger.has_rows))
-        intervals = (self.checkpoint_interval_steps, self.checkpoint_interval_minutes, self.max_time)
-        if directory is None or not (resumes or any(x not in (inf, None) for x in intervals)):
-            return None
-        self.checkpoints = RunCheckpoints(directory, self.agreement, self.checkpoint_keep)
-        self._to_give_back.callback(self.checkpoints.close)
-        self.preemption.begin(self.max_time)  # a signal in the rest of the start is kept for the first iteration
-        manifest = self.checkpoints.manifest(has_rows) if resumes else None
-        if manifest is not None:
-            seed = manifest["seed"] if self.given_seed is None else self.seed
-            for change in check_same(manifest["settings"], {**self._compared(), "seed": seed}, at_default(self)):
-                self.logger.log(f"Changed since the checkpoint: {change}.")
-        return manifest
+        self._stop.request(reason)
 
-    def begin_checkpoints(self, manifest: Kwargs | None) -> int:
-        """Go on from the newest whole checkpoint, where there is a manifest; return the iterations that are done."""
-        if self.checkpoints is None:
-            return 0
-        intervals = self.checkpoint_interval_steps, self.checkpoint_interval_minutes
-        self.checkpoints.set_intervals(self.steps_per_itr, *intervals)
-        settings = {**self._compared(), "seed": self.seed}
-        self.checkpoints.describe(seed=self.seed, settings=settings, compute=self.compute.as_dict())
-        if reasons := [reason for reason in self.agreement.gather(self.sampler.why_no_state()) if reason]:
-            self.logger.log(f"{reasons[0]} If the run is resumed, its open episodes are truncated in the data.")
-        if manifest is None:
-            self.checkpoints.continue_from(None)
-            return 0
-        saved = self.checkpoints.read_newest()
-        try:
-            self.load_state_dict(saved.state)
-        except (LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
-            if type(error).__module__.startswith("rlpyt."):  # of a worker, or of another replica
-                raise
-            why = printable(f"{type(error).__name__}: {error}")
-            raise CheckpointError(
-                f"Resuming a run: the state of step {saved.step:,} does not fit the parts of the run: {why}"
-            ) from error
-        self.checkpoints.continue_from(saved)
-        n_done = int(saved.info["itr"])
-        ended = ": the run is finished. A larger n_steps lets it go on" if n_done >= self.n_itr else ""
-        if not ended and self.stopped_at(saved.info, settings):
-            n_done = self.n_itr
-            ended = f". It was stopped there: {self.stop_reason}. A larger n_steps or other hooks let it go on"
-        self.logger.notice(f"Resumed after {saved.step:,} steps{ended}.")
-        return n_done
+    # ---- the log ----
 
-    def _compared(self) -> dict[str, object]:
-        """Return the settings that are the same in all starts of the run, by name."""
-        algo, sampler = self._of_all or (self.algo, self.sampler)
-        parts: dict[str, object] = {"algo": algo, "agent": self.agent, "sampler": sampler}
-        names = {place: x for name, part in parts.items() for place, x in class_names_of(part, name).items()}
-        return {**names, **settings_of(self), "replicas": self.replicas.world_size}
+    def initialize_logging(self) -> None:
+        """Start the clocks and the windows of statistics; refuse trajectories that collide with metrics."""
+        self._stop, self.stop_reason = Stop(), ""  # an earlier run of this runner may have been stopped
+        self._log = RunLog(self.training)
+        self._rows.begin(self._log)
 
-    def save_due_checkpoint(self, n_done: int) -> None:
-        """Save a checkpoint after `n_done` iterations, if one is due.
+    def store_diagnostics(self, itr: int, traj_infos: Sequence[TrajInfo], metrics: Metrics) -> None:
+        """Keep what the next row of the log is made of.
 
-        Raises:
-            Preempted: if the run was asked to end here.
+        Args:
+            itr: the iteration.
+            traj_infos: trajectories completed in it.
+            metrics: metrics of its updates, a dictionary or named tuple of tensors, numbers, or lists of them.
         """
-        if self.checkpoints is None:
-            return
-        reason, score = self.preemption.reason, self.score(n_done)
-        ended = n_done >= self.n_itr or bool(self.stop_reason)
-        due, ends = self.agreement.any(self.checkpoints.is_due(n_done, score) or ended, bool(reason))
-        if not due and not ends:
-            return
-        self.check_weights(n_done - 1)
-        self.checkpoints.save(n_done, self.state_dict(), score)
-        if ends or ended:
-            whole = self.checkpoints.finish()
-        if ends and not ended:
-            reason = next(filter(None, self.agreement.gather(reason)))
-            step = f"step {n_done * self.steps_per_itr:,}"
-            self.logger.notice(f"{reason}: the run ends at {step}, {'with' if whole else 'WITHOUT'} a checkpoint.")
-            raise Preempted(f"{reason}: the run ended at {step}.")
+        self._rows.add(itr, traj_infos)
+        self._log.add(itr, traj_infos, metrics)
+        self._group.note_done(itr + 1, (itr + 1) * self.steps_per_itr)
 
-    def defer(self, signum: int) -> bool:
-        """Return whether the run ends later for a signal, and not at once."""
-        if self.preemption.defer(signum):
-            self.logger.forget_place()
-            return True
-        return signum in (SIGTERM, SIGUSR1) and self.agreement.defer(signum)
+    def log_diagnostics(self, itr: int) -> None:
+        """Write one row of the log, and a snapshot."""
+        self._log.end_bar()
+        self._log.check_weights(itr)
+        self._group.agreement.check_weights(self.agent, self.training.algo)
+        self.save_itr_snapshot(itr)
+        self.log_row(itr + 1)
+        self._log.show_bar()
 
-    def state_dict(self) -> StateDict:
-        """Return all that this replica of the run is: agent, optimisers, replay, environments, streams, counters."""
+    def log_row(self, n_done: int) -> None:
+        """Write one row of the log after `n_done` iterations."""
+        self._rows.write(n_done)
+
+    def _log_infos(self, traj_infos: Sequence[TrajInfo]) -> None:
+        """Record statistics of trajectories and of the metrics since the last row."""
+        self._rows.record_infos(traj_infos)
+
+    def get_itr_snapshot(self, itr: int) -> StateDict:
+        """Return what a snapshot holds."""
         return {
-            "progress": self.progress_state(),  # first: it may write a row whose evaluation is under way
-            "sampler": self.sampler.state_dict(),  # second: it may bring batches under way to an end
-            "agent": self.agent.state_dict(),
-            "algo": self.algo.state_dict(),
-            "logger": self.logger.state_dict(),
-            "streams": global_streams(),
+            "itr": itr,
+            "cum_steps": (itr + 1) * self.steps_per_itr,
+            "agent_state_dict": self.agent.state_dict(),
+            "optimizer_state_dict": self.training.algo.optim_state_dict(),
         }
 
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned, after `startup` and before the first iteration."""
-        for name, part in (("agent", self.agent), ("algo", self.algo), ("sampler", self.sampler)):
-            part.load_state_dict(state_dict[name])
-        self.load_progress_state(state_dict["progress"])
-        self.logger.load_state_dict(state_dict["logger"])
-        set_global_streams(state_dict["streams"])  # last, as the others may draw
+    def save_itr_snapshot(self, itr: int) -> None:
+        """Save a snapshot as the logger's mode says; before the first update that of the first row alone."""
+        if not self.training.algo.min_itr_learn >= itr + 1 > self.log_interval_itrs:
+            self.logger.save_itr_params(itr, self.get_itr_snapshot(itr))
+
+    def plot(self, y: str = "ReturnAverage", x: str = "Diagnostics/CumSteps", file: str = "learning_curve.png") -> Path:
+        """Draw a column of the run's log over another, and return the picture; see `rlpyt.logging.plot_progress`."""
+        return plot_progress(self.logger.directory, x, y, file)
+
+    # ---- from a record ----
+
+    @classmethod
+    def resume(
+        cls,
+        run_dir: str | os.PathLike[str],
+        *,
+        known: Iterable[object] = (),
+        trusted: Iterable[str] = (),
+        sinks: Sequence[Sink] = (),
+        verbosity: Verbosity | None = None,
+        **changes: object,
+    ) -> Self:
+        """Go on with a run from its directory alone, to its end; return the runner.
+
+            runner = MinibatchRl.resume("data/run_0", n_steps=2e6)
+
+        Args:
+            run_dir: directory of the run, `run_<run_ID>`, with its `params.json` and a checkpoint.
+            known: classes and functions of yours that the record may name; see `runner_from_params`.
+            trusted: modules of yours that may be imported.
+            sinks: further destinations of rows, which the record does not have; see `logger_context`.
+            verbosity: what is printed, see `logger_context`; None is that of the record.
+            **changes: settings instead of those recorded, as far as they may change.
+
+        Raises:
+            CheckpointError: if there is no checkpoint, or none is whole.
+            RecordError: if the record is damaged, or names what is not trusted.
+            ValueError: if a setting has changed with which the run would be another one.
+            TypeError: if the run is one of another class.
+        """
+        directory = resumable(run_dir, f"{cls.__name__}.resume")
+        params = read_params(directory)
+        # The device, precision and threads that the run had chosen are in the checkpoint.
+        if chose_settings(params["runner"]):
+            changes.setdefault("settings", params["runner"]["settings"].get("settings"))
+        runner = runner_from_params(directory, known=known, trusted=trusted, **changes)
+        if not isinstance(runner, cls):
+            name = type(runner).__name__
+            raise TypeError(f"{cls.__name__}.resume: {directory} is a run of {name}; expected {name}.resume.")
+        with logging_on(directory, params, sinks, verbosity):
+            runner.train()
+        return runner
+
+
+@contextmanager
+def _running(runner: MinibatchRlBase) -> Iterator[Agreement]:
+    """Start and stop all that a training has around it: the other replicas, what signals do, the parts of the run.
+
+    Yields:
+        The agreement of the replicas.
+    """
+
+    def defer(signum: int) -> bool:
+        """Return whether the run ends later for a signal, and not at once."""
+        if runner._preemption.defer(signum):
+            runner.logger.forget_place()
+            return True
+        return signum in (SIGTERM, SIGUSR1) and runner._group.agreement.defer(signum)
+
+    with runner._group.joined(runner, runner.settings, defer):
+        check_launched(type(runner).__name__, runner.replicas.world_size, runner.max_time)
+        end_with_launcher()
+        with signals_as_exceptions(defer):
+            try:
+                with runner._group.agreement.stopping_together():
+                    yield runner._group.agreement
+            finally:
+                runner.shutdown()
+
+
+def runner_from_params(
+    path: str | os.PathLike[str], *, known: Iterable[object] = (), trusted: Iterable[str] = (), **changes: object
+) -> MinibatchRlBase:
+    """Return the runner of an earlier run, with new parts of the same settings; `train` gives the same numbers.
+
+        runner = runner_from_params("data/run_0", known=[MyEnv], n_steps=1e6, algo={"learning_rate": 3e-4})
+
+    The file may come from anywhere: only names of rlpyt, of the networks and optimisers of torch, and of gymnasium's
+    environments are looked up in it. Device, precision and threads are those that the run had chosen.
+
+    Args:
+        path: the directory of the run, or its params.json.
+        known: classes and functions of yours that the record may name, such as the class of an environment.
+        trusted: modules of yours that may be imported, with all in them; "my_project" has "my_project.envs" too.
+        **changes: settings of the runner by name, instead of those recorded. For `algo`, `agent` and `sampler` either a
+            dictionary of settings to change, or another part.
+
+    Raises:
+        FileNotFoundError: if there is no params.json.
+        RecordError: if the file is damaged, a setting was not recorded and is not given, or names something else.
+        TypeError: if a change has a name that the part does not have.
+    """
+    return recorded_runner(MinibatchRlBase, path, known, trusted, changes)  # type: ignore[type-abstract]

@@ -7,6 +7,7 @@ import secrets
 import sys
 import time
 from collections.abc import Container, Mapping
+from contextlib import ExitStack
 from dataclasses import fields
 from math import inf
 from pathlib import Path
@@ -17,8 +18,13 @@ from rlpyt.logging.checkpoints import Checkpoints
 from rlpyt.logging.segments import CheckpointError
 from rlpyt.run_records import CHECKPOINTS, printable
 from rlpyt.runners.agreement import Agreement
+from rlpyt.runners.hooked import HookCalls, Stop
+from rlpyt.runners.rows import Rows
+from rlpyt.runners.signals import Preempted, Preemption
+from rlpyt.runners.training import Training
 from rlpyt.types import StateDict
 from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.seeds import global_streams, set_global_streams
 
 DEFAULT_MINUTES = 10.0
 """Minutes between checkpoints of a run that is to be resumed, where no interval was given."""
@@ -33,38 +39,89 @@ _SECONDS_AFTER_ERROR = 2.0  # for the parts of other replicas, which are written
 _SHOWN = 8  # differences in one message
 
 
+class TrainingState:
+    """State of one replica of a training: agent, optimisers, replay, environments, streams, counters.
+
+    Args:
+        training: whose parts are initialised.
+        rows: of its log.
+        hooks: of the run.
+    """
+
+    def __init__(self, training: Training, rows: Rows, hooks: HookCalls) -> None:
+        self.training, self.rows, self._hooks = training, rows, hooks
+
+    def state_dict(self) -> StateDict:
+        """Return the state between two iterations."""
+        training = self.training
+        self.rows.complete()  # first: it may write a row that was begun
+        return {
+            "progress": {**self.rows.log.state_dict(), "hooks": self._hooks.states(), **self.rows.state_dict()},
+            "sampler": training.sampler.state_dict(),  # second: it may bring batches under way to an end
+            "agent": training.agent.state_dict(),
+            "algo": training.algo.state_dict(),
+            "logger": training.logger.state_dict(),
+            "streams": global_streams(),
+        }
+
+    def load(self, saved: Saved) -> None:
+        """Take over the state of a checkpoint, before the first iteration.
+
+        Raises:
+            CheckpointError: if it does not fit the parts of the run.
+        """
+        try:
+            self._load_state_dict(saved.state)
+        except (LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
+            if type(error).__module__.startswith("rlpyt."):  # of a worker, or of another replica
+                raise
+            why = printable(f"{type(error).__name__}: {error}")
+            raise CheckpointError(
+                f"Resuming a run: the state of step {saved.step:,} does not fit the parts of the run: {why}"
+            ) from error
+
+    def _load_state_dict(self, state: StateDict) -> None:
+        training, progress = self.training, state["progress"]
+        for name, part in (("agent", training.agent), ("algo", training.algo), ("sampler", training.sampler)):
+            part.load_state_dict(state[name])
+        self.rows.log.load_state_dict(progress)
+        self._hooks.load_states(progress.get("hooks", ()))
+        self.rows.load_state_dict(progress)
+        training.logger.load_state_dict(state["logger"])
+        set_global_streams(state["streams"])  # last, as the others may draw
+
+
 class RunCheckpoints:
     """Checkpoints of one replica of a run. All replicas save at the same steps, and go on from the same one.
+
+    `go_on` comes first, then `save_due` after every iteration.
 
     Args:
         directory: of the run.
         agreement: with the other replicas.
         keep: the newest checkpoints that are kept.
+        steps_per_itr: environment steps of an iteration.
+        steps: environment steps between checkpoints; inf for none.
+        minutes: minutes between checkpoints; None for the default where no steps are given.
     """
 
-    def __init__(self, directory: Path, agreement: Agreement, keep: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        agreement: Agreement,
+        keep: int,
+        steps_per_itr: int,
+        steps: float = inf,
+        minutes: float | None = None,
+    ) -> None:
         replicas, session = agreement.replicas, agreement.broadcast(secrets.token_hex(8))
         self._files = Checkpoints(directory / CHECKPOINTS, replicas.rank, replicas.world_size, session, keep)
-        self._directory, self._agreement = directory, agreement
-        self._interval_itrs = self._interval_seconds = inf
-        self._steps_per_itr = 1
+        self._directory, self._agreement, self._steps_per_itr = directory, agreement, steps_per_itr
+        self._interval_itrs = max(1.0, steps // steps_per_itr) if steps < inf else inf
+        self._interval_seconds = 60.0 * ((DEFAULT_MINUTES if steps == inf else inf) if minutes is None else minutes)
         self._last = time.monotonic()
         self._best_score = -inf
         self._info: Content = {}
-        self.newest_step: int | None = None
-        """Steps of the newest checkpoint that was saved, or is being saved."""
-
-    def set_intervals(self, steps_per_itr: int, steps: float, minutes: float | None) -> None:
-        """Set when checkpoints are due.
-
-        Args:
-            steps_per_itr: environment steps of an iteration.
-            steps: environment steps between checkpoints; inf for none.
-            minutes: minutes between checkpoints; None for the default where no steps are given.
-        """
-        self._steps_per_itr = steps_per_itr
-        self._interval_itrs = max(1.0, steps // steps_per_itr) if steps < inf else inf
-        self._interval_seconds = 60.0 * ((DEFAULT_MINUTES if steps == inf else inf) if minutes is None else minutes)
 
     # ---- going on ----
 
@@ -116,7 +173,6 @@ class RunCheckpoints:
                 error = f"Resuming a run: the manifest of step {step:,} has no 'itr'; expected that of a run."
             found = [text for text in self._agreement.gather(error) if text]
             if not found and saved is not None:
-                self.newest_step = step
                 return saved
             errors += found
             current_logger().warn(f"The checkpoint of step {step:,} is damaged; the one before is taken. {found[0]}")
@@ -130,11 +186,35 @@ class RunCheckpoints:
             self._best_score = self._files.info(best)["score"]
         self._agreement.agree()  # nobody saves before all have removed what is left over
 
-    # ---- saving ----
+    def go_on(self, manifest: Content | None, settings: Mapping[str, object], state: TrainingState, stop: Stop) -> int:
+        """Go on from the newest whole checkpoint, where there is a manifest; return the iterations that are done.
 
-    def describe(self, **info: object) -> None:
-        """Add to what every manifest from now on says of the run: JSON values by name."""
-        self._info = {**self._info, **info}
+        Args:
+            manifest: that the run goes on from; None where it begins.
+            settings: that are the same in all starts of the run, by name, with its seed.
+            state: what is saved, and gets what was.
+            stop: gets the reason, if the run was stopped at the checkpoint and nothing lets it go further.
+        """
+        training = state.training
+        self._state, self._stop = state, stop
+        self._info = {"seed": settings["seed"], "settings": settings, "compute": training.compute.as_dict()}
+        if reasons := [reason for reason in self._agreement.gather(training.sampler.why_no_state()) if reason]:
+            training.logger.log(f"{reasons[0]} If the run is resumed, its open episodes are truncated in the data.")
+        if manifest is None:
+            self.continue_from(None)
+            return 0
+        saved = self.read_newest()
+        state.load(saved)
+        self.continue_from(saved)
+        training.saved_step, n_done = saved.step, int(saved.info["itr"])
+        ended = ": the run is finished. A larger n_steps lets it go on" if n_done >= training.n_itr else ""
+        if not ended and stop.went_before(training, saved.info, settings):
+            n_done = training.n_itr
+            ended = f". It was stopped there: {stop.reason}. A larger n_steps or other hooks let it go on"
+        training.logger.notice(f"Resumed after {saved.step:,} steps{ended}.")
+        return n_done
+
+    # ---- saving ----
 
     def is_due(self, n_done: int, score: float | None) -> bool:
         """Return whether a checkpoint is due after `n_done` iterations: by an interval, or as it is the best so far."""
@@ -142,10 +222,36 @@ class RunCheckpoints:
         is_best = score is not None and score > self._best_score
         return is_best or waited >= self._interval_seconds or n_done % self._interval_itrs == 0
 
+    def save_due(self, n_done: int, asked: str) -> None:
+        """Save a checkpoint after `n_done` iterations, if one is due.
+
+        Args:
+            n_done: iterations that are done.
+            asked: what asks for the end of this start of the run; empty where nothing does.
+
+        Raises:
+            Preempted: if this replica or another was asked to end.
+        """
+        training, score = self._state.training, self._state.rows.score(n_done)
+        ended = n_done >= training.n_itr or bool(self._stop.reason)
+        due, ends = self._agreement.any(self.is_due(n_done, score) or ended, bool(asked))
+        if not due and not ends:
+            return
+        self._state.rows.log.check_weights(n_done - 1)
+        training.saved_step = n_done * training.steps_per_itr
+        if self._stop.reason:
+            self._info["stopped"] = self._stop.reason
+        self.save(n_done, self._state.state_dict(), score)
+        whole = self.finish() if ends or ended else True
+        if ends and not ended:
+            asked = next(filter(None, self._agreement.gather(asked)))
+            step = f"step {n_done * training.steps_per_itr:,}"
+            training.logger.notice(f"{asked}: the run ends at {step}, {'with' if whole else 'WITHOUT'} a checkpoint.")
+            raise Preempted(f"{asked}: the run ended at {step}.")
+
     def save(self, n_done: int, state: StateDict, score: float | None) -> None:
         """Save the state after `n_done` iterations, beside the run; the score is that of its evaluation."""
-        self.newest_step = n_done * self._steps_per_itr
-        self._warn_of(self._files.save(self.newest_step, state, {**self._info, "itr": n_done}, score))
+        self._warn_of(self._files.save(n_done * self._steps_per_itr, state, {**self._info, "itr": n_done}, score))
         self._best_score = max(self._best_score, -inf if score is None else score)
         self._last = time.monotonic()
 
@@ -166,6 +272,40 @@ class RunCheckpoints:
         if stays := self._files.take_stays():
             current_logger().warn_once("old checkpoint", f"{stays}. The run goes on, and tries again later.")
         return missing is None
+
+
+def opened_checkpoints(
+    training: Training,
+    preemption: Preemption,
+    undo: ExitStack,
+    *,
+    keep: int,
+    steps: float,
+    minutes: float | None,
+    max_time: float,
+) -> tuple[RunCheckpoints | None, Content | None]:
+    """Return the checkpoints of a run, if it is to have some, and the manifest that it goes on from.
+
+    Args:
+        training: that is saved.
+        preemption: takes requests from now on, if there are to be some.
+        undo: gets what closes them.
+        keep: see `RunCheckpoints`, as the two that follow.
+        steps: between checkpoints.
+        minutes: between checkpoints.
+        max_time: minutes after which the run ends, to go on later.
+
+    Raises:
+        CheckpointError: if there are rows to go on from and no checkpoint.
+    """
+    logger, agreement = training.logger, training.agreement
+    directory, resumes, has_rows = agreement.broadcast((logger.directory, logger.resumes, logger.has_rows))
+    if directory is None or not (resumes or any(x not in (inf, None) for x in (steps, minutes, max_time))):
+        return None, None
+    checkpoints = RunCheckpoints(directory, agreement, keep, training.steps_per_itr, steps, minutes)
+    undo.callback(checkpoints.close)
+    preemption.begin(max_time)  # a signal in the rest of the start is kept for the first iteration
+    return checkpoints, checkpoints.manifest(has_rows) if resumes else None
 
 
 def _of_a_run(info: Content, step: int) -> Content:

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from rlpyt.core import Agent, Algorithm
+from rlpyt.core import Agent, Algorithm, example_inputs
 from rlpyt.logging import silent_context
 from rlpyt.runners.rehearsal import network_pass_of, seconds_of, update_of
-from rlpyt.types import Run
+from rlpyt.runners.training import Training
+from rlpyt.types import Kwargs, Run
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.compute import ComputeSettings, have_images
-from rlpyt.utils.processes import available_threads
+from rlpyt.utils.processes import available_cores, available_threads
 from rlpyt.utils.seeds import global_streams, set_global_streams
 
 # Rows that are timed at most: enough that overhead does not decide, few enough that the choice takes a second or two.
@@ -31,6 +32,32 @@ class Choice:
     settings: ComputeSettings = field(default_factory=ComputeSettings)
     plan: Mapping[str, str] = field(default_factory=dict)
     """Entry of the plan; none where nothing was timed."""
+
+
+def compute_of_run(
+    given: ComputeSettings | str | None, training: Training, run: Run, affinity: Affinity, before: Kwargs | None
+) -> Choice:
+    """Return the settings that were given, or that replica 0 measures while the others leave it the cores.
+
+    Args:
+        given: settings, "fastest" to time bfloat16 too, or None.
+        training: whose agent is initialised, and its algorithm is not.
+        run: with the example of a row.
+        affinity: of this process.
+        before: the settings of a run that goes on, which are taken if all replicas have cores for them.
+    """
+    if isinstance(given, ComputeSettings):
+        return Choice(given)
+    agreement = training.agreement
+    if before and agreement.any(before["torch_threads"] > available_cores()) == [False]:
+        return Choice(ComputeSettings(**{**before, "device": affinity.device}))
+    choice = Choice()
+    if agreement.replicas.rank == 0:
+        n_busy = training.collecting.n_busy(training.sampler)
+        of = training.algo, run
+        choice = choose_settings(training.agent, affinity, n_busy, of=of, bfloat16=given is not None)
+    choice = agreement.broadcast(choice)
+    return replace(choice, settings=replace(choice.settings, device=affinity.device))
 
 
 def choose_settings(
@@ -53,7 +80,7 @@ def choose_settings(
         of: the algorithm, not initialised, and the run, whose updates are timed; None times the network alone.
         bfloat16: whether it is timed too, beside float32.
     """
-    images = have_images(agent.example_inputs()[0])
+    images = have_images(example_inputs(agent.env_spaces)[0])
     threads = affinity.master_torch_threads or (max(1, available_threads() - n_busy) if images else 1)
     base = ComputeSettings(device=affinity.device, torch_threads=threads)
     if not images and not bfloat16:
@@ -104,7 +131,7 @@ def _line(error: Exception) -> str:
 @contextmanager
 def _all_stays(agent: Agent) -> Iterator[None]:
     """Let global streams, and an agent's streams and buffers, stand after the block where they stand before it."""
-    before, rewind = global_streams(), agent.rewinder()
+    before, rewind = global_streams(), agent.networks.rewinder()
     try:
         yield
     finally:

@@ -11,7 +11,7 @@ from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import Any, NoReturn, TypeVar
 
 import gymnasium
 import numpy as np
@@ -22,13 +22,11 @@ from rlpyt.logging.checkpoint_files import Content
 from rlpyt.logging.params import versions
 from rlpyt.logging.space_record import SPACES, unrecorded_in
 from rlpyt.run_records import load_json, printable
-from rlpyt.runners.diagnostics import LoggedRun
 from rlpyt.runners.record import NUMBERS, TAGS, found_in, path_of
 from rlpyt.settings import Settings
 from rlpyt.utils.compute import ComputeSettings
 
-if TYPE_CHECKING:
-    from rlpyt.runners.base import MinibatchRlBase
+PartT = TypeVar("PartT")
 
 # Modules that a record may name, with those in them. Nothing else is imported.
 _ROOMS = ("agents", "algos", "distributions", "envs", "functional", "models", "replays", "samplers", "spaces", "types")
@@ -89,44 +87,30 @@ class RecordError(ValueError):
         super().__init__(f"{self.what} If it is yours, give {known}{remedy}." if self.module else self.what)
 
 
-def runner_from_params(
-    path: str | os.PathLike[str],
-    *,
-    known: Iterable[object] = (),
-    trusted: Iterable[str] = (),
-    **changes: object,
-) -> MinibatchRlBase:
-    """Return the runner of an earlier run, with new parts of the same settings; `train` gives the same numbers.
-
-        runner = runner_from_params("data/run_0", known=[MyEnv], n_steps=1e6, algo={"learning_rate": 3e-4})
-
-    The file may come from anywhere: only names of rlpyt, of the networks and optimisers of torch, and of gymnasium's
-    environments are looked up in it. Device, precision and threads are those that the run had chosen.
+def recorded_runner(
+    kind: type[PartT], path: str | os.PathLike[str], known: Iterable[object], trusted: Iterable[str], changes: Content
+) -> PartT:
+    """Return the runner of an earlier run; see `runner_from_params`.
 
     Args:
+        kind: base of all runners.
         path: the directory of the run, or its params.json.
-        known: classes and functions of yours that the record may name, such as the class of an environment.
-        trusted: modules of yours that may be imported, with all in them; "my_project" has "my_project.envs" too.
-        **changes: settings of the runner by name, instead of those recorded. For `algo`, `agent` and `sampler` either a
-            dictionary of settings to change, or another part.
-
-    Raises:
-        FileNotFoundError: if there is no params.json.
-        RecordError: if the file is damaged, a setting was not recorded and is not given, or names something else.
-        TypeError: if a change has a name that the part does not have.
+        known: classes and functions that the record may name.
+        trusted: modules that may be imported.
+        changes: settings instead of those recorded.
     """
     params = read_params(path)
     record, chosen = params["runner"], params.get("compute")
     if chose_settings(record) and not {"affinity", "settings"} & changes.keys() and chosen:
         try:
-            changes["settings"] = ComputeSettings(**chosen)
+            changes = {**changes, "settings": ComputeSettings(**chosen)}
         except (TypeError, ValueError, RuntimeError) as error:
             raise RecordError(f"runner_from_params: {path} has {chosen!r:.100} under 'compute': {error}") from None
     runner = part_from_record(record, known=known, trusted=trusted, **changes)
-    if not isinstance(runner, LoggedRun):
+    if not isinstance(runner, kind):
         raise RecordError(f"{path}: the record is one of {type(runner).__name__}; expected that of a runner.")
     compare_versions(params.get("versions"))
-    return cast("MinibatchRlBase", runner)
+    return runner
 
 
 def chose_settings(record: Content) -> bool:

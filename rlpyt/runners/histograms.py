@@ -54,7 +54,7 @@ class Histograms(Hook):
         self._n_rows += 1
         if self._writer is None or (self._n_rows - 1) % self._every:
             return
-        for i, module in enumerate(runner.agent.modules()):
+        for i, module in enumerate(runner.agent.networks.modules()):
             for name, parameter in module.named_parameters():
                 place = f"{type(module).__name__}_{i}/{name}"
                 if self.parameters:

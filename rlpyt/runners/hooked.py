@@ -1,4 +1,4 @@
-"""Hooks, parts of the user's that are called while a run goes on, and the run that calls them and may be stopped."""
+"""Hooks, parts of the user's that are called while a run goes on; and the request to stop it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,47 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
-from rlpyt.core import EvalResult
+from rlpyt.core import Agent, Algorithm, EvalResult, Sampler
+from rlpyt.logging import Logger
 from rlpyt.logging.checkpoint_files import Content
 from rlpyt.logging.run_directory import outcome_of
 from rlpyt.logging.sinks import Row
-from rlpyt.runners.diagnostics import LoggedRun
+from rlpyt.runners.training import Training
 from rlpyt.settings import Settings
 from rlpyt.types import StateDict
+from rlpyt.utils.replicas import Replicas
 
 _LETS_GO_ON = re.compile(r"(n_steps|hooks)\b")
+
+
+class HookedRun(Protocol):
+    """Runner as its hooks see it."""
+
+    algo: Algorithm[Agent]
+    agent: Agent
+    sampler: Sampler
+    training: Training
+    """What works in the run; `AsyncRl`, and replicas that divide batch sizes, do not work with `algo` and `sampler`."""
+    logger: Logger
+    n_itr: int
+    first_itr: int
+    """Iterations that were done when the run went on from a checkpoint; 0 for one that began."""
+    log_interval_itrs: int
+    stop_reason: str
+    """Why the run has stopped at a row of its log; empty if it has not."""
+
+    @property
+    def replicas(self) -> Replicas:
+        """This replica of the run and the others."""
+
+    @property
+    def steps_per_itr(self) -> int:
+        """Environment steps of one iteration, all replicas counted."""
+
+    def request_stop(self, reason: str) -> None:
+        """Stop the run in order at the row of the log that is written now, or next."""
 
 
 class HookError(RuntimeError):
@@ -70,148 +101,130 @@ class Hook(Settings):
         """Take over what `state_dict` returned, after `on_start` of a run that goes on."""
 
 
-class HookedRun(LoggedRun):
-    """Run with hooks, as far as they and its stop are concerned."""
+def check_hooks(runner: str, hooks: object) -> None:
+    """Refuse hooks that are none.
 
-    hooks: Sequence[Hook]
-    n_itr: int
-    first_itr: int
+    Raises:
+        TypeError: if it is no list, or one of them is something else.
+    """
+    every: Sequence[object] = hooks if isinstance(hooks, list | tuple) else [None]
+    if not all(isinstance(hook, Hook) for hook in every):
+        raise TypeError(
+            f"{runner}: hooks is {hooks!r:.100}; expected a list of instances of rlpyt.runners.Hook. Derive a class "
+            "from it, and write hooks=[MyHook()]."
+        )
 
-    def __post_init__(self) -> None:
-        """Refuse hooks that are none."""
-        super().__post_init__()
-        given: object = self.hooks
-        hooks: Sequence[object] = given if isinstance(given, list | tuple) else [None]
-        for hook in hooks:
-            if not isinstance(hook, Hook):
-                raise TypeError(
-                    f"{type(self).__name__}: hooks is {given!r:.100}; expected a list of instances of "
-                    "rlpyt.runners.Hook. Derive a class from it, and write hooks=[MyHook()]."
-                )
-        self.stop_reason = self._asked_to_stop = ""
-        """Why the run has stopped at a row of its log; empty if it has not."""
-        self._hook_states: Sequence[StateDict] = ()
 
-    def initialize_logging(self) -> None:
-        """Start the clocks; an earlier run of this runner may have been stopped."""
-        super().initialize_logging()
-        self.stop_reason = self._asked_to_stop = ""
+class HookCalls:
+    """Calls of the hooks of a run, by replica 0.
 
-    @contextmanager
-    def followed(self) -> Iterator[None]:
-        """Show the run in a terminal, and call its hooks, until the block ends."""
-        steps = self.steps_per_itr
-        with self.logger.live_table(self.n_itr * steps, self.first_itr * steps), self._calling_hooks():
-            yield
+    Args:
+        hooks: of the run.
+        runner: of the run, which they are given.
+    """
 
-    # ---- stop ----
-
-    def request_stop(self, reason: str) -> None:
-        """Stop the run in order at the row of the log that is written now, or next.
-
-        It has its snapshot and its checkpoint then. It counts as finished, and `status.json` has the reason.
-
-        Args:
-            reason: why; of several calls the first counts.
-        """
-        self._asked_to_stop = self._asked_to_stop or reason or "request_stop was called"
-
-    def agree_to_stop(self, n_done: int) -> None:
-        """Set `stop_reason` in all replicas, if one of them was asked to stop before the row after `n_done`."""
-        if n_done >= self.n_itr:
-            return  # the run ends here anyway
-        self.stop_reason = next(filter(None, self.agreement.gather(self._asked_to_stop)), "")
-        if self.stop_reason:
-            self.complete_rows()
-            self._note_stop()
-            if self.checkpoints is not None:
-                self.checkpoints.describe(stopped=self.stop_reason)
-            self.logger.notice(f"The run stops after {n_done * self.steps_per_itr:,} steps: {self.stop_reason}.")
-
-    def complete_rows(self) -> None:
-        """Write the rows that are under way."""
-
-    def stopped_at(self, manifest: Content, settings: Mapping[str, object]) -> bool:
-        """Return whether a run that goes on from a checkpoint was stopped there, and nothing lets it go further."""
-        self.stop_reason = manifest.get("stopped", "")
-        before = manifest["settings"]
-        names = [name for name in {**before, **settings} if _LETS_GO_ON.match(name)]
-        if not self.stop_reason or any(before.get(name) != settings.get(name) for name in names):
-            self.stop_reason = ""
-            return False
-        self._note_stop()
-        return True
-
-    def _note_stop(self) -> None:
-        self.logger.notes["stopped"] = self.stop_reason
-
-    # ---- hooks ----
+    def __init__(self, hooks: Sequence[Hook], runner: HookedRun) -> None:
+        self._hooks = hooks if not runner.replicas.rank else ()
+        self._runner = runner
+        self._states: Sequence[StateDict] = ()  # of a checkpoint, for hooks that have not begun
 
     @contextmanager
-    def _calling_hooks(self) -> Iterator[None]:
-        """Call the hooks of replica 0 until the block ends."""
-        if self.replicas.rank or not self.hooks:
+    def following(self) -> Iterator[None]:
+        """Call the hooks until the block ends."""
+        if not self._hooks:
             yield
             return
-        self.logger.on_row = self._call_on_row
+        self._runner.logger.on_row = self._on_row
         begun: list[Hook] = []
         try:
-            for hook in self.hooks:
-                self._call("on_start", hook, partial(hook.on_start, self))
+            for hook in self._hooks:
+                _call("on_start", hook, partial(hook.on_start, self._runner))
                 begun.append(hook)
-            self._load_hook_states()
+            # Each hook gets the state of the hook of its class that stood in its place.
+            for hook, saved in zip(self._hooks, self._states, strict=False):
+                if saved["class"] == type(hook).__name__:
+                    hook.load_state_dict(saved["state"])
             yield
         finally:
-            self.logger.on_row = None
-            self._end_hooks(begun, sys.exception())
+            self._runner.logger.on_row = None
+            self._end(begun, sys.exception())
 
-    def _end_hooks(self, begun: Sequence[Hook], error: BaseException | None) -> None:
+    def _end(self, begun: Sequence[Hook], error: BaseException | None) -> None:
         """Call `on_end` of every hook, also where another one raises or exits; the first error of the run counts."""
         late: HookError | SystemExit | None = None
         for hook in begun:
             try:
-                status = outcome_of(error or late)
-                self._call("on_end", hook, partial(hook.on_end, self, status))
+                _call("on_end", hook, partial(hook.on_end, self._runner, outcome_of(error or late)))
             except (HookError, SystemExit) as raised:
                 if error or late:
-                    self.logger.warn(str(raised) or f"The hook {type(hook).__name__}.on_end has called exit().")
+                    self._runner.logger.warn(str(raised) or f"The hook {type(hook).__name__}.on_end has called exit().")
                 else:
                     late = raised
         if late:
             raise late
 
-    def _call_on_row(self, row: Row, step: int) -> None:
-        for hook in self.hooks:
-            self._call("on_row", hook, partial(hook.on_row, self, row, step))
+    def _on_row(self, row: Row, step: int) -> None:
+        for hook in self._hooks:
+            _call("on_row", hook, partial(hook.on_row, self._runner, row, step))
 
-    def evaluation_done(self, result: EvalResult, step: int) -> None:
-        """Call the hooks of replica 0 with an evaluation."""
-        for hook in self.hooks if not self.replicas.rank else ():
-            self._call("on_evaluation", hook, partial(hook.on_evaluation, self, result, step))
+    def on_evaluation(self, result: EvalResult, step: int) -> None:
+        """Call the hooks with an evaluation."""
+        for hook in self._hooks:
+            _call("on_evaluation", hook, partial(hook.on_evaluation, self._runner, result, step))
 
-    def _call(self, name: str, hook: Hook, call: Callable[[], None]) -> None:
-        try:
-            call()
-        except Exception as error:
-            raise HookError(
-                f"The hook {type(hook).__name__}.{name} raised {type(error).__name__}: {error} A run does not go "
-                "on without its hooks. Mend it, or leave it out."
-            ) from error
+    def states(self) -> list[StateDict]:
+        """Return the states of the hooks, which have begun."""
+        return [{"class": type(hook).__name__, "state": hook.state_dict()} for hook in self._hooks]
 
-    def progress_state(self) -> StateDict:
-        """Return where the log stands between two rows, and the states of the hooks, which have begun in replica 0."""
-        hooks = self.hooks if not self.replicas.rank else ()
-        states = [{"class": type(hook).__name__, "state": hook.state_dict()} for hook in hooks]
-        return {**super().progress_state(), "hooks": states}
+    def load_states(self, states: Sequence[StateDict]) -> None:
+        """Give the hooks the states that `states` returned, once they have begun."""
+        self._states = states
 
-    def load_progress_state(self, state: StateDict) -> None:
-        """Take over what `progress_state` returned; the hooks do when they have begun."""
-        super().load_progress_state(state)
-        self._hook_states = state.get("hooks", ())
 
-    def _load_hook_states(self) -> None:
-        """Give each hook the state of the hook of its class that stood in its place."""
-        states, self._hook_states = self._hook_states, ()
-        for hook, saved in zip(self.hooks, states, strict=False):
-            if saved["class"] == type(hook).__name__:
-                hook.load_state_dict(saved["state"])
+def _call(name: str, hook: Hook, call: Callable[[], None]) -> None:
+    try:
+        call()
+    except Exception as error:
+        raise HookError(
+            f"The hook {type(hook).__name__}.{name} raised {type(error).__name__}: {error} A run does not go "
+            "on without its hooks. Mend it, or leave it out."
+        ) from error
+
+
+class Stop:
+    """Request to stop a run at a row of its log, which its replicas agree on."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+        """Why the run has stopped; empty if it has not."""
+        self._request = ""
+
+    def request(self, reason: str) -> None:
+        """Stop the run at the next row; of several calls the first counts."""
+        self._request = self._request or reason or "request_stop was called"
+
+    def agree(self, training: Training, n_done: int, complete_rows: Callable[[], None]) -> str:
+        """Return the reason, if a replica was asked to stop before the row after `n_done` iterations.
+
+        Args:
+            training: which stops.
+            n_done: iterations that are done.
+            complete_rows: writes a row that was begun.
+        """
+        if n_done >= training.n_itr:
+            return ""  # the run ends here anyway
+        self.reason = next(filter(None, training.agreement.gather(self._request)), "")
+        if self.reason:
+            complete_rows()
+            training.logger.notes["stopped"] = self.reason
+            training.logger.notice(f"The run stops after {n_done * training.steps_per_itr:,} steps: {self.reason}.")
+        return self.reason
+
+    def went_before(self, training: Training, manifest: Content, settings: Mapping[str, object]) -> bool:
+        """Return whether a run that goes on from a checkpoint was stopped there, and nothing lets it go further."""
+        reason, before = manifest.get("stopped", ""), manifest["settings"]
+        names = [name for name in {**before, **settings} if _LETS_GO_ON.match(name)]
+        if not reason or any(before.get(name) != settings.get(name) for name in names):
+            return False
+        self.reason = training.logger.notes["stopped"] = reason
+        return True

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from rlpyt.core import AgentByHand
+from rlpyt.core import Agent
 from rlpyt.logging import SnapshotError, current_logger, load_snapshot
 from rlpyt.logging.checkpoint_files import CheckpointFiles
 from rlpyt.logging.segments import CheckpointError
@@ -38,7 +38,7 @@ def load_agent(
     known: Iterable[object] = (),
     trusted: Iterable[str] = (),
     **changes: object,
-) -> AgentByHand:
+) -> Agent:
     """Return the agent of a run, ready for `play`, `step`, `rlpyt.samplers.evaluate` or `rlpyt.agents.export_policy`.
 
         agent = load_agent("data/run_0")
@@ -76,7 +76,7 @@ def load_agent(
     given = [name for name, x in recorded.items() if x == _WEIGHTS] if isinstance(recorded, dict) else []
     weights = {name: found.state if name == "initial_model_state_dict" else None for name in given}
     agent = reader.part(record if isinstance(record, Mapping) else {}, "", {**weights, **changes})
-    if not isinstance(agent, AgentByHand):
+    if not isinstance(agent, Agent):
         raise RecordError(f"load_agent: {directory} has the record of a {type(agent).__name__}; expected an agent's.")
     _initialize(agent, spaces, directory)
     _load(agent, found, spaces)
@@ -158,7 +158,7 @@ def _nothing(directory: Path) -> _Found:
     )
 
 
-def _initialize(agent: AgentByHand, spaces: EnvSpaces, directory: Path) -> None:
+def _initialize(agent: Agent, spaces: EnvSpaces, directory: Path) -> None:
     try:
         agent.initialize(spaces)
     except Exception as error:  # of a model, whose settings the record has
@@ -168,7 +168,7 @@ def _initialize(agent: AgentByHand, spaces: EnvSpaces, directory: Path) -> None:
         ) from error
 
 
-def _load(agent: AgentByHand, found: _Found, spaces: EnvSpaces) -> None:
+def _load(agent: Agent, found: _Found, spaces: EnvSpaces) -> None:
     try:
         agent.load_state_dict(found.state)
     except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:

@@ -31,6 +31,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from rlpyt.logging import Logger
 from rlpyt.logging.space_record import MAX_ARRAY_SIZE, Json, record_of_space, unrecorded_in
 from rlpyt.settings import Settings
 
@@ -54,6 +55,16 @@ def record_of(part: Settings) -> tuple[dict[str, Json], list[str]]:
     """
     recorder = _Recorder()
     return recorder.part(part), recorder.missing
+
+
+def write_record(part: Settings, logger: Logger) -> None:
+    """Write the settings of a runner and of its parts into params.json, and log which of them cannot be written."""
+    record, missing = record_of(part)
+    logger.record_params({"runner": record})
+    if missing and logger.directory is not None:
+        logger.log(
+            "params.json cannot hold these settings, so runner_from_params must be given them: " + "; ".join(missing)
+        )
 
 
 def settings_of(part: Settings) -> dict[str, Json]:
@@ -83,6 +94,13 @@ def class_names_of(part: object, name: str) -> dict[str, str]:
     given = part.given() if isinstance(part, Settings) else {}
     own = {f"{name}.{key}": value.__name__ for key, value in given.items() if isinstance(value, _NAMED)}
     return {name: type(part).__name__, **own}
+
+
+def settings_of_all_starts(runner: Settings, n_replicas: int) -> dict[str, object]:
+    """Return the settings of a runner that are the same in all starts of a run, by name, its classes among them."""
+    given = runner.given()
+    names = [class_names_of(given[name], name) for name in ("algo", "agent", "sampler")]
+    return {**{place: x for own in names for place, x in own.items()}, **settings_of(runner), "replicas": n_replicas}
 
 
 def _leaves(value: Json, place: str) -> Iterator[tuple[str, Json]]:

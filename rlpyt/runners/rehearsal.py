@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from rlpyt.core import Agent, Algorithm, rows_per_update
+from rlpyt.core import Agent, Algorithm, example_inputs, rows_per_update
 from rlpyt.old_methods import own_methods
 from rlpyt.types import AgentInputs, Run, Samples
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, buffer_to, torchify_buffer
@@ -109,8 +109,8 @@ def made_up(run: Run) -> Samples:
 def network_pass_of(agent: Agent, settings: ComputeSettings, n_rows: int) -> Step:
     """Return a function that takes a forward and backward pass of a copy of an agent, over null rows."""
     copy = placed_copy(agent, settings)
-    rows = buffer_to(copy.example_inputs(n_rows), settings.device)
-    for module in copy.modules():
+    rows = buffer_to(example_inputs(copy.env_spaces, n_rows), settings.device)
+    for module in copy.networks.modules():
         for layer in module.modules():
             if isinstance(layer, torch.nn.RNNBase):
                 layer.train()  # without it cuDNN has no gradient; all others stay as they are

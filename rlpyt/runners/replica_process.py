@@ -24,14 +24,18 @@ _START_METHOD = "forkserver"
 _END_SECONDS = 60.0  # that a replica may take to close its sampler, after the last iteration
 
 
-class Replica(Protocol):
-    """Runner that can be one of the replicas of a run."""
-
-    def join(self, rank: int, world_size: int, store: dist.Store) -> None:
-        """Be replica `rank` in the next training."""
+class Trains(Protocol):
+    """Runner, as one of the replicas of a run."""
 
     def train(self) -> None:
         """Train."""
+
+
+class Joins(Protocol):
+    """Group of the replicas of a runner."""
+
+    def join(self, rank: int, world_size: int, store: dist.Store) -> None:
+        """Be replica `rank` in the next training."""
 
 
 class ReplicaServer(CallServer):
@@ -41,13 +45,14 @@ class ReplicaServer(CallServer):
         rank: of the replica.
         progress: of the process.
         runner: of the run, not started.
+        group: of that runner.
         world_size: replicas.
         port: of the store of replica 0, on this machine.
     """
 
-    def __init__(self, rank: int, progress: Progress, runner: Replica, world_size: int, port: int) -> None:
+    def __init__(self, rank: int, progress: Progress, runner: Trains, group: Joins, world_size: int, port: int) -> None:
         self._runner = runner
-        runner.join(rank, world_size, dist.TCPStore("127.0.0.1", port, is_master=False))
+        group.join(rank, world_size, dist.TCPStore("127.0.0.1", port, is_master=False))
 
     def train(self) -> None:
         """Train."""
@@ -58,11 +63,12 @@ class ReplicaServer(CallServer):
 
 
 @contextmanager
-def started_replicas(runner: Replica, world_size: int) -> Iterator[tuple[dist.Store, list[Worker]]]:
+def started_replicas(runner: Trains, group: Joins, world_size: int) -> Iterator[tuple[dist.Store, list[Worker]]]:
     """Start replicas 1, 2, ... of a run, and stop them when the block ends in any way.
 
     Args:
         runner: not started; the others get copies.
+        group: of that runner.
         world_size: replicas, this one counted.
 
     Yields:
@@ -75,7 +81,7 @@ def started_replicas(runner: Replica, world_size: int) -> Iterator[tuple[dist.St
     workers: list[Worker] = []
     try:
         for rank in range(1, world_size):
-            args = (runner, world_size, port)
+            args = (runner, group, world_size, port)
             worker = Worker(
                 rank, ReplicaServer, args, _START_METHOD, has_workers=True, obeys_sigterm=True, role="Replica"
             )

@@ -126,8 +126,7 @@ class SamplerServer(CallServer):
 
     def act(self, agent: Agent, weights: WeightStore, compute: ComputeSettings) -> None:
         """Act as the agent of the run, which is placed now, with all that its copy has, and by these weights."""
-        for name, value in vars(agent).items():  # the sampler holds on to its own agent
-            setattr(self._agent, name, value)
+        self._agent.__setstate__(vars(agent))  # the sampler holds on to its own agent
         self._weights = weights
         self._agent.to_device(compute)
 

@@ -306,7 +306,7 @@ def work_of(sampler: BaseSampler) -> Work:
     if not sampler.running or sampler._work is None:
         raise RuntimeError(
             f"{type(sampler).__name__}: it was asked for work, but it is not running; call initialize first, and "
-            "shutdown last."
+            "shutdown last. In a run where a sampler works in another process, runner.training.sampler collects."
         )
     return sampler._work
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.core import Agent, EvalResult
+from rlpyt.core import Agent, EvalResult, example_inputs
 from rlpyt.samplers.buffer import allocate_rows, example_of
 from rlpyt.samplers.evaluator import Evaluator, start_evaluator
 from rlpyt.samplers.fleet import Fleet
@@ -81,7 +81,7 @@ def evaluate(
         evaluator.start(spec.seeds(itr=1))
         # Torch begins with a thread for each core of the machine, also where this process was given fewer.
         most = min(torch.get_num_threads(), available_threads())
-        with torch_threads(most if have_images(agent.example_inputs()[0]) else 1):
+        with torch_threads(most if have_images(example_inputs(agent.env_spaces)[0]) else 1):
             return evaluator.evaluate(itr=1, deterministic=deterministic)
     finally:
         fleet.close()

@@ -162,7 +162,7 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
         with self.coupling.hands_over():
             while self._n_handed_over < n_ready:
                 batch = self.arrived.popleft()
-                self.agent.update_obs_rms(batch.samples.env.observation, batch.samples.env.valid)
+                self.agent.networks.update_obs_rms(batch.samples.env.observation, batch.samples.env.valid)
                 self.coupling.ages.append(self.itr - batch.version)
                 self._ended += batch.traj_infos
                 self._n_handed_over += 1

@@ -140,7 +140,7 @@ class WeightStore:
         copies = len(self._stamps) > 1 or agent.device.type != "cpu"
         if self._shares and not copies:
             return
-        state = agent.acting_modules().state_dict(keep_vars=True)
+        state = agent.networks.acting_modules().state_dict(keep_vars=True)
         for name, tensor in self._tensors(block).items():
             if copies:
                 state[name].copy_(tensor)
@@ -173,7 +173,7 @@ def _contents(agent: Agent) -> tuple[dict[str, torch.Tensor], dict[str, object]]
     """Return what an agent acts by now: tensors by name, and all else, in which an extra state is pickled."""
     tensors: dict[str, torch.Tensor] = {}
     rest: dict[str, object] = {}
-    for name, value in agent.acting_modules().state_dict(keep_vars=True).items():
+    for name, value in agent.networks.acting_modules().state_dict(keep_vars=True).items():
         if _is_extra(name):
             rest[name] = dumps(value)
         else:
@@ -190,7 +190,7 @@ def _take_rest(agent: Agent, rest: bytes, before: bytes) -> None:
         if name in had and value == had[name]:
             continue
         if _is_extra(name):
-            module = agent.acting_modules().get_submodule(name.removesuffix(_EXTRA_STATE).rstrip("."))
+            module = agent.networks.acting_modules().get_submodule(name.removesuffix(_EXTRA_STATE).rstrip("."))
             module.set_extra_state(pickle.loads(value))
         else:
             setattr(agent, name, value)

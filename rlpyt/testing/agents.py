@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlpyt.core import Agent
+from rlpyt.core import Agent, example_inputs
 from rlpyt.spaces import EnvSpaces, Space, null_action, null_value, to_env
 from rlpyt.testing.expect import expect, expect_close, random_batch, reloaded, seeded
 from rlpyt.types import AgentInputs, AgentStep
@@ -57,8 +57,8 @@ def check_agent(
     agent.train_mode(0)
     parameters = list(agent.parameters())
     expect(len(parameters) > 0, f"{name}.parameters() after train_mode", "none", "what an optimiser updates")
-    n_modules = len(list(agent.modules()))
-    expect(n_modules > 0, f"{name}.modules()", n_modules, "all networks, targets included")
+    n_modules = len(list(agent.networks.modules()))
+    expect(n_modules > 0, f"{name}.networks.modules()", n_modules, "all networks, targets included")
     other.load_state_dict(reloaded(agent.state_dict()))
     expect_close(
         f"{name}: deterministic actions after state_dict went through a file",
@@ -88,7 +88,8 @@ def _inputs(env_spaces: EnvSpaces, B: int, seed: int) -> AgentInputs:
 def _check_example(name: str, agent: Agent, env_spaces: EnvSpaces) -> None:
     null = (null_value(env_spaces.observation), null_action(env_spaces.action), np.float32(0))
     expected = buffer_func(torchify_buffer(null), lambda x: x[None])
-    expect_close(f"{name}.example_inputs()", tuple(agent.example_inputs()), expected, "null inputs, [1, ...]")
+    given = tuple(example_inputs(agent.env_spaces))
+    expect_close(f"{name}: null rows of env_spaces", given, expected, "null inputs, [1, ...]")
 
 
 def _sampled(agent: Agent, B: int, inputs: AgentInputs, seed: int, n: int = 6) -> list[AgentStep]:

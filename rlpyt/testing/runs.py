@@ -10,7 +10,7 @@ import torch
 
 from rlpyt.agents import PgAgent
 from rlpyt.algos import A2C
-from rlpyt.core import Agent, AgentByHand, Algorithm, Metrics, Sampler
+from rlpyt.core import Agent, Algorithm, Metrics, Sampler
 from rlpyt.runners import MinibatchRl, MinibatchRlBase, MinibatchRlEval
 from rlpyt.samplers import SerialSampler
 from rlpyt.testing.expect import expect, expect_close, reloaded, seeded
@@ -28,7 +28,7 @@ def check_sampler(
     batch_B: int = 4,
     n_itr: int = 5,
     seed: int = 0,
-    make_agent: Callable[[], AgentByHand] = PgAgent,
+    make_agent: Callable[[], Agent] = PgAgent,
     sampler_kwargs: Kwargs | None = None,
 ) -> None:
     """Run a sampler shortly, and check its rows against their convention and against those of `SerialSampler`.
@@ -86,7 +86,7 @@ def _check_rows(what: str, samples: Samples) -> None:
         )
 
 
-def _batches(sampler: Sampler, make_agent: Callable[[], AgentByHand], n_itr: int, seed: int) -> list[Samples]:
+def _batches(sampler: Sampler, make_agent: Callable[[], Agent], n_itr: int, seed: int) -> list[Samples]:
     """Return copies of the batches of a run that does not learn."""
     batches: list[Samples] = []
 
@@ -108,7 +108,7 @@ RunnerT = TypeVar("RunnerT", bound=MinibatchRlBase)
 def _train(
     Runner: type[RunnerT],
     algo: Algorithm[Any],
-    make_agent: Callable[[], AgentByHand],
+    make_agent: Callable[[], Agent],
     sampler: Sampler,
     n_itr: int,
     seed: int,
@@ -137,7 +137,7 @@ class _Watched(MinibatchRl):
 
 def check_algo(
     make_algo: Callable[[], Algorithm[Any]],
-    make_agent: Callable[[], AgentByHand],
+    make_agent: Callable[[], Agent],
     EnvCls: Callable[..., object],
     env_kwargs: Mapping[str, object] | None = None,
     *,

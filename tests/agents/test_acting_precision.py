@@ -97,7 +97,7 @@ def test_what_an_agent_acts_by_is_float32(kind, mode):
         return q_values(output)
 
     if q_values is not None:
-        vars(agent.agent)["q_values"] = watched
+        agent.agent.head.read = watched
     with agent.autocast():
         agent.step(*inputs)  # the recurrent state before the first step is zero
         info = agent.step(*inputs).agent_info

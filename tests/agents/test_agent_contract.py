@@ -12,6 +12,7 @@ import torch
 from gymnasium import spaces
 
 from rlpyt.agents import DqnAgent, PgAgent, QpgAgent
+from rlpyt.core import example_inputs
 from rlpyt.logging import load_snapshot, save_snapshot
 from rlpyt.spaces import EnvSpaces, null_action, null_value, to_env
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
@@ -72,7 +73,7 @@ def outputs_of(agent: Any, inputs: Any) -> Any:
 def quieten(*agents: Any) -> None:
     """Let noisy networks, which draw noise at every step, be without from now on."""
     for agent in agents:
-        agent.draw_randomness(None)
+        agent.networks.draw_randomness(None)
         agent.now._noisy_layers = []
 
 
@@ -290,7 +291,7 @@ def test_a_worker_follows_the_weights_when_they_are_published(agent, kind):
 
 
 def test_the_example_inputs_are_null_rows_of_one_environment(agent, kind):
-    observation, action, reward = agent.example_inputs()
+    observation, action, reward = example_inputs(agent.env_spaces)
     expected = null_value(spaces_of(kind).observation)
     assert [x.shape for x in buffer_leaves(observation)] == [(1, *np.shape(x)) for x in buffer_leaves(expected)]
     assert not any(x.any() for x in buffer_leaves((observation, reward)))
@@ -329,10 +330,9 @@ def test_a_model_is_never_replaced_and_never_missed_silently(agent, kind):
 
 def test_a_workers_copy_holds_nothing_of_the_device(agent):
     """Of what `to_device` moves, it has the model in memory of its own, and nothing else at all."""
-    mine = {id(x) for module in agent.modules() for x in (*module.parameters(), *module.buffers())}
+    mine = {id(x) for module in agent.networks.modules() for x in (*module.parameters(), *module.buffers())}
     worker = agent.acting_copy()
-    modules = [value for value in vars(worker).values() if isinstance(value, torch.nn.Module)]
-    theirs = [x for module in modules for x in (*module.parameters(), *module.buffers())]
+    theirs = [x for module in worker.networks.modules() for x in (*module.parameters(), *module.buffers())]
     assert theirs
     assert not mine & {id(x) for x in theirs}
 
@@ -361,7 +361,8 @@ def test_a_workers_copy_is_sent_without_the_schedule_and_the_actors_by_hand() ->
     agent.explore_by(lambda itr: None)  # which cannot be pickled, as what it belongs to need not be
     agent.sample_mode(0)
     copy = pickle.loads(dumps(agent.acting_copy()))
-    assert (copy._exploration, copy._in_charge, copy._in_training) == (None, None, None)
+    assert copy.annealing.after(0) is None
+    assert (copy.by_hand._actor, copy.by_hand._in_training) == (None, None)
 
 
 def test_the_target_s_normaliser_is_that_of_the_network() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import inspect
 import pickle
@@ -28,7 +29,8 @@ from rlpyt.agents import (
     SacAgent,
     Td3Agent,
 )
-from rlpyt.agents.weights import Network
+from rlpyt.agents.exploration import Exploration
+from rlpyt.agents.networks import Network
 from rlpyt.core import Agent
 from rlpyt.models import update_target
 from rlpyt.spaces import EnvSpaces
@@ -271,13 +273,13 @@ def test_an_algorithm_binds_the_schedules_of_its_agent():
 # ---- what a variant costs ----
 
 
-class CountBonus(DqnAgent):
+class CountBonus(Exploration):
     """Adds to q what falls with how often each environment has chosen an action in its episode."""
 
-    def exploration_state(self, n_rows: int) -> torch.Tensor:
-        return torch.zeros(n_rows, self.distribution.dim)
+    def state(self, n_rows: int) -> torch.Tensor:
+        return torch.zeros(n_rows, self.agent.distribution.dim)
 
-    def act(self, output: torch.Tensor, actor: Any) -> torch.Tensor:
+    def action(self, output: torch.Tensor, actor: Any) -> torch.Tensor:
         if actor.evaluation:
             return output.argmax(-1)
         action = (output + 100 / (1 + actor.exploration_state)).argmax(-1)
@@ -285,24 +287,49 @@ class CountBonus(DqnAgent):
         return action
 
 
+class ParameterNoise(Exploration):
+    """Noise on all weights, drawn anew for every batch (Plappert et al. 2018)."""
+
+    def begin(self, actor: Any) -> None:
+        actor.exploration = self.agent.model
+        if not actor.evaluation:
+            actor.exploration = copy.deepcopy(self.agent.model)
+            for p in actor.exploration.parameters():
+                p.data += 10 * torch.randn(p.shape, generator=actor.generator)
+
+    def model(self, actor: Any) -> nn.Module:
+        network: nn.Module = actor.exploration
+        return network
+
+    def action(self, output: torch.Tensor, actor: Any) -> torch.Tensor:
+        return self.agent.head.best(output)
+
+
+class NoisyWeightsAgent(DqnAgent):
+    ExplorationCls = ParameterNoise
+
+
+class CountingAgent(DqnAgent):
+    ExplorationCls = CountBonus
+
+
 class SlowAndFast(DqnAgent):
     """With a second target network, which moves slowly."""
 
     slow_model = Network[nn.Module]("learning", "slow")
 
-    def make_networks(self) -> None:
-        self.learning["slow"] = self.make_model().requires_grad_(False).eval()
-        super().make_networks()
-        update_target(self.slow_model, self.model)
+    def initialize(self, env_spaces: EnvSpaces) -> None:
+        super().initialize(env_spaces)
+        self.slow_model = copy.deepcopy(self.model).requires_grad_(False).eval()
 
     def update_target(self, tau: float = 1.0) -> None:
         super().update_target(tau)
         update_target(self.slow_model, self.model, 0.01)
 
 
-def test_a_new_exploration_rule_is_a_method():
+def test_a_new_exploration_rule_is_a_part():
     assert len(inspect.getsource(CountBonus).splitlines()) <= 15
-    agent = CountBonus(model_kwargs=SMALL)
+    agent = CountingAgent(model_kwargs=SMALL)
     agent.initialize(DISCRETE)
     actor = agent.actor([1, 2], 3, seed=0)
     actor.begin(0)
@@ -315,6 +342,40 @@ def test_a_new_exploration_rule_is_a_method():
     assert actor.exploration_state.sum(-1).tolist() == [0, 4]
     actor.load_state_dict(state)
     assert actor.exploration_state.sum(-1).tolist() == [4, 4]
+
+
+def test_parameter_noise_is_a_rule_of_exploration():
+    assert len(inspect.getsource(ParameterNoise).splitlines()) <= 25
+    agent = NoisyWeightsAgent(model_kwargs=SMALL)
+    agent.initialize(DISCRETE)
+    rows = torch.randn(60, 3), torch.zeros(60, dtype=torch.int64), torch.zeros(60)
+    best = agent(*rows).argmax(-1)
+    training, evaluation = agent.actor(range(60), 60, seed=0), agent.actor(range(60), 60, seed=0, evaluation=True)
+    batches = []
+    for itr in (0, 1):
+        training.begin(itr)
+        batches.append(training.step(*rows).action)
+        assert torch.equal(training.step(*rows).action, batches[-1]), "the weights of a batch stay"
+    assert not torch.equal(batches[0], batches[1])
+    assert not torch.equal(batches[0], best)
+    evaluation.begin(1)
+    assert torch.equal(evaluation.step(*rows).action, best)
+    pickle.loads(dumps(agent.acting_copy()))
+
+
+@pytest.mark.parametrize(
+    ("Base", "name", "said"),
+    [
+        (DqnAgent, "q_values", "HeadCls"),
+        (DqnAgent, "exploration_state", "ExplorationCls"),
+        (PgAgent, "best_action", "HeadCls"),
+        (PgAgent, "make_networks", r"Override initialize\(self, env_spaces\)"),
+        (SacAgent, "make_body", "BodyCls"),
+    ],
+)
+def test_a_method_that_is_a_part_now_is_refused_with_what_to_do(Base, name, said):
+    with pytest.raises(TypeError, match=rf"Mine.{name}: nothing calls this method of an agent any more. .*{said}"):
+        type("Mine", (Base,), {name: lambda self: None})
 
 
 def test_a_second_target_is_an_entry_in_what_only_learns():
@@ -331,7 +392,7 @@ def test_a_second_target_is_an_entry_in_what_only_learns():
         torch.testing.assert_close(x, before[name] + 0.01)
     other.load_state_dict(agent.state_dict())
     assert all(map(torch.equal, other.slow_model.state_dict().values(), agent.slow_model.state_dict().values()))
-    assert agent.slow_model in agent.modules()
+    assert agent.slow_model in agent.networks.modules()
     worker = pickle.loads(dumps(agent.acting_copy()))
     assert not worker.learning
     with pytest.raises(AttributeError, match=r"SlowAndFast has no slow_model: it is not initialised, or is a worker's"):

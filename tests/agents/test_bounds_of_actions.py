@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from rlpyt.agents import DdpgAgent, GaussianPgAgent, RecurrentSacAgent, SacAgent, Td3Agent
 from rlpyt.algos import DDPG, PPO, SAC, TD3
+from rlpyt.core import example_inputs
 from tests.algos.small_problems import RandomEnv, optimize, set_up
 
 FIXED = spaces.Box(np.array([-1, 2, 0], np.float32), np.array([1, 2, 10], np.float32))
@@ -65,7 +66,7 @@ def test_a_dimension_with_equal_bounds_is_recorded_at_them_and_nothing_else_depe
     assert recorded[:, 2].std() > 1
     if case == "PPO":
         return
-    rows = agent.features(*agent.example_inputs(4), *([None, None] if agent.recurrent else []))
+    rows = agent.features(*example_inputs(agent.env_spaces, 4), *([None, None] if agent.recurrent else []))
     one, other = torch.zeros(4, 3), torch.tensor([[0, 0.7, 0]] * 4)
     for q in (agent.q, agent.first_q, agent.target_q):
         assert torch.equal(q(rows, one), q(rows, other))

@@ -242,7 +242,7 @@ def test_another_number_of_rows_leaves_an_evaluation_deterministic() -> None:
     agent.eval_mode(7, deterministic=True)
     for B in (1, 64, 3):
         agent.step(torch.zeros(B, 3), torch.zeros(B, dtype=torch.int64), torch.zeros(B))
-        assert (agent.deterministic, agent.in_charge.itr, len(agent.in_charge.env_ranks)) == (True, 7, B)
+        assert (agent.deterministic, agent.by_hand.actor.itr, len(agent.by_hand.actor.env_ranks)) == (True, 7, B)
 
 
 def test_what_is_left_out_is_null_and_dictionaries_are_read_by_their_keys() -> None:

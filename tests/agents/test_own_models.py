@@ -26,6 +26,7 @@ from rlpyt.agents import (
     IqnAgent,
     PgAgent,
     PopulationAgent,
+    QHead,
     QrDqnAgent,
     R2d1Agent,
     RecurrentCategoricalPgAgent,
@@ -35,6 +36,7 @@ from rlpyt.agents import (
 )
 from rlpyt.agents.own_models import build_model
 from rlpyt.algos import PPO
+from rlpyt.core import example_inputs
 from rlpyt.distributions import Categorical, Distribution
 from rlpyt.models import FeatureModel, Model, MujocoFfModel
 from rlpyt.namedarraytuple import NamedArrayTuple, namedarraytuple
@@ -168,8 +170,13 @@ def test_arguments_that_cannot_be_copied_are_handed_on() -> None:
 
 
 def test_default_models_get_copies_too() -> None:
+    class Agent(DqnAgent):
+        DefaultModelCls = Pops
+
     config = {"scale": 3.0}
-    assert PgAgent(model_kwargs=dict(config=config)).default_model_kwargs()["config"] is not config
+    agent = Agent(model_kwargs=dict(config=config))
+    agent.initialize(DISCRETE)
+    assert config == {"scale": 3.0}
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -273,13 +280,11 @@ class OldRnnBody(FeatureModel):
 
 
 class RecurrentBodyAgent(RecurrentSacAgent):
-    def make_body(self) -> Model:
-        return OldRnnBody(self.env_spaces.observation, self.distribution.dim, recurrent="gru")
+    BodyCls = OldRnnBody
 
 
 class NoBodyAgent(SacAgent):
-    def make_body(self) -> Any:
-        return nn.Linear(4, 4)
+    BodyCls = nn.Identity
 
 
 def test_forward_must_take_what_it_is_called_with() -> None:
@@ -289,14 +294,14 @@ def test_forward_must_take_what_it_is_called_with() -> None:
     with pytest.raises(TypeError, match=r"R2d1Agent: the model.*Add `episode_start=None`"):
         R2d1Agent(ModelCls=OldRnn).initialize(DISCRETE)
     with pytest.raises(TypeError, match=r"RecurrentBodyAgent: the body.*Add `episode_start=None`"):
-        RecurrentBodyAgent().initialize(BOX)
+        RecurrentBodyAgent(feature_kwargs=dict(recurrent="gru")).initialize(BOX)
     with pytest.raises(
         TypeError, match=r"CategoricalPgAgent: the model, a OldRnn, .*Write forward\(self, observation, "
     ):
         CategoricalPgAgent(ModelCls=OldRnn).initialize(DISCRETE)
     with pytest.raises(TypeError, match=r"the action values, a OldMu, .* 4 arguments by position"):
         DdpgAgent(QModelCls=OldMu).initialize(BOX)
-    with pytest.raises(TypeError, match="NoBodyAgent: make_body returned a Linear; expected a Model"):
+    with pytest.raises(TypeError, match="NoBodyAgent: BodyCls made a Identity; expected a Model"):
         NoBodyAgent().initialize(BOX)
 
 
@@ -367,7 +372,7 @@ def mu_of_features(observation_shape: Any, action_size: int) -> nn.Module:
 )
 def test_forward_may_take_the_observation_alone(agent: Any, env_spaces: EnvSpaces, weight: str, tmp_path: Path) -> None:
     agent.initialize(env_spaces)
-    rows = agent.example_inputs(5)
+    rows = example_inputs(agent.env_spaces, 5)
     given = agent(*rows)
     copy = pickle.loads(pickle.dumps(agent.model))  # as workers get it
     module = agent.model.pi if isinstance(agent, DdpgAgent) else agent.model
@@ -380,14 +385,14 @@ def test_forward_may_take_the_observation_alone(agent: Any, env_spaces: EnvSpace
 
 
 class OwnDefault(DqnAgent):
-    def make_default_model(self, env_spaces: EnvSpaces) -> nn.Module:
-        return sequential(*env_spaces)
+    DefaultModelCls = sequential
 
 
 def test_a_default_model_of_ones_own_may_too() -> None:
     agent = OwnDefault()
     agent.initialize(DISCRETE)
-    assert agent(*agent.example_inputs(3)).shape == agent.target(*agent.example_inputs(3)).shape == (3, A)
+    rows = example_inputs(agent.env_spaces, 3)
+    assert agent(*rows).shape == agent.target(*rows).shape == (3, A)
 
 
 class FirstTwo(Model):
@@ -399,12 +404,11 @@ class FirstTwo(Model):
 
 def test_the_features_of_policy_and_action_values_may_too() -> None:
     class Own(SacAgent):
-        def make_body(self) -> Model:
-            return FirstTwo()
+        BodyCls = FirstTwo
 
     agent = Own()
     agent.initialize(BOX)
-    assert agent.features(*agent.example_inputs(3)).observation.shape == (3, 2)
+    assert agent.features(*example_inputs(agent.env_spaces, 3)).observation.shape == (3, 2)
 
 
 class OptionalRow(OldQ):
@@ -476,9 +480,12 @@ def test_outputs_that_fit_are_taken() -> None:
 
 
 def test_an_agent_of_ones_own_may_take_another_output() -> None:
-    class TwoHeads(DqnAgent):
-        def q_values(self, output: Any) -> Any:
+    class First(QHead):
+        def read(self, output: Any) -> Any:
             return output[0]
+
+    class TwoHeads(DqnAgent):
+        HeadCls = First
 
     TwoHeads(ModelCls=gives(lambda x: (zeros(A)(x), zeros(7)(x)))).initialize(DISCRETE)
 

@@ -276,22 +276,24 @@ class OwnStep(DqnAgent):
         return step._replace(action=torch.zeros_like(step.action))
 
 
-class RuleInBoth(Opposite):
-    def best_action(self, output: Any) -> Any:
-        return output.argmin(-1)
+class AtRandom(DqnAgent):
+    """Agent of a user that draws its actions in every evaluation."""
+
+    def act(self, output: Any, actor: Any) -> Any:
+        return torch.randint(output.shape[-1], output.shape[:1])
 
 
 def test_another_rule_than_that_of_the_agent_is_refused(tmp_path: Path) -> None:
-    for AgentCls in (Opposite, OwnStep):
+    for AgentCls in (AtRandom, OwnStep):
         torch.manual_seed(0)
         agent = AgentCls(model_kwargs=SMALL)
         agent.initialize(EnvSpaces(VECTOR, DISCRETE))
-        with pytest.raises(ValueError, match=rf"where {AgentCls.__name__} gives .*; expected the same.*best_action"):
+        with pytest.raises(ValueError, match=rf"where {AgentCls.__name__} gives .*; expected the same.*let act"):
             export_policy(agent, tmp_path / "a.pt2")
         assert not (tmp_path / "a.pt2").exists()
-    agent = RuleInBoth(model_kwargs=SMALL)
-    agent.initialize(EnvSpaces(VECTOR, DISCRETE))
-    export_policy(agent, tmp_path / "a.pt2")
+    opposite = Opposite(model_kwargs=SMALL)
+    opposite.initialize(EnvSpaces(VECTOR, DISCRETE))
+    export_policy(opposite, tmp_path / "a.pt2")
 
 
 def test_what_cannot_be_exported_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

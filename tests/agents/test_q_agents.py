@@ -100,7 +100,7 @@ def test_noise_is_off_in_evaluation_and_on_again_after_it():
         torch.testing.assert_close(agent.step(*inputs).agent_info.q, quiet.detach())
     agent.begin(1)
     assert not torch.equal(agent.step(*training).agent_info.q, agent.step(*training).agent_info.q)
-    agent.draw_randomness(torch.Generator())
+    agent.networks.draw_randomness(torch.Generator())
     agent.begin_evaluation(2)  # after an update
     torch.testing.assert_close(agent.step(*inputs).agent_info.q, quiet.detach())
 
@@ -109,15 +109,15 @@ def test_an_update_draws_noise_anew_and_other_noise_for_the_target():
     agent, inputs = make(model_kwargs=NOISY), inputs_of()
     generator, seen = torch.Generator().manual_seed(0), []
     for _ in range(3):
-        agent.draw_randomness(generator)
+        agent.networks.draw_randomness(generator)
         online, target = agent(*inputs), agent.target(*inputs)
         assert torch.equal(agent(*inputs), online)
         assert not torch.allclose(online, target)
-        layers = [m for network in agent.modules() for m in network.modules() if isinstance(m, NoisyLinear)]
+        layers = [m for network in agent.networks.modules() for m in network.modules() if isinstance(m, NoisyLinear)]
         assert len({layer.input_noise[0].item() for layer in layers}) == len(layers) == 4
         seen.append(online.detach())
     assert not torch.equal(seen[0], seen[1])
-    agent.draw_randomness(None)
+    agent.networks.draw_randomness(None)
     assert torch.equal(agent(*inputs), agent.target(*inputs))
 
 
@@ -131,7 +131,7 @@ def test_the_noise_of_an_update_does_not_reach_the_actors():
             acted.append(agent.step(*inputs).agent_info.q)
             if between:
                 agent.train_mode(itr)
-                agent.draw_randomness(torch.Generator().manual_seed(itr))
+                agent.networks.draw_randomness(torch.Generator().manual_seed(itr))
                 agent.begin_evaluation(itr)
                 agent.step(*inputs_of(2))
     assert all(map(torch.equal, acted[:3], acted[3:]))
@@ -143,7 +143,7 @@ def test_implicit_quantiles_act_the_same_twice_and_learn_by_fractions_at_random(
     first = agent.step(*inputs).agent_info.q
     agent.reset()
     assert torch.equal(agent.step(*inputs).agent_info.q, first)
-    agent.draw_randomness(torch.Generator())
+    agent.networks.draw_randomness(torch.Generator())
     rows = [x[None] for x in inputs] if agent.recurrent else inputs
     tau, target_tau = agent(*rows).tau, agent.target(*rows).tau
     assert tau.unique().numel() == target_tau.unique().numel() == 5 * B

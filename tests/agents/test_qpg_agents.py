@@ -542,7 +542,7 @@ def test_previous_actions_are_encoded_where_a_network_may_read_them(QModelCls, e
     agent = build("TD3", QModelCls=QModelCls, q_model_kwargs=sizes)
     agent.initialize(EnvSpaces(VECTOR, spaces.Box(np.float32(-0.1), np.float32(3.0), (1,))))
     expected = torch.tensor([[1.0]]) if encoded else torch.tensor([[3.0]])
-    torch.testing.assert_close(agent.encode(torch.tensor([[3.0]])), expected)
+    torch.testing.assert_close(agent.networks.encode(torch.tensor([[3.0]])), expected)
 
 
 def test_a_policy_of_one_s_own_is_given_previous_actions_in_units_in_acting_and_in_learning():

@@ -34,6 +34,7 @@ from rlpyt.agents import (
     save_weights,
 )
 from rlpyt.algos import A2C
+from rlpyt.core import example_inputs
 from rlpyt.logging import logger_context
 from rlpyt.models import AtariDqnModel, MujocoFfModel, QModel, draw_randomness
 from rlpyt.runners import MinibatchRl
@@ -88,7 +89,7 @@ def agent_of(make: Callable[[], BaseAgent], observation: gymnasium.Space[Any], a
 
 def outputs(agent: Any, observation: Any) -> list[torch.Tensor]:
     """Return all that the networks, targets among them, give for rows."""
-    _, *previous = agent.example_inputs(4)
+    _, *previous = example_inputs(agent.env_spaces, 4)
     with torch.no_grad():
         found = buffer_leaves(agent(observation, *previous))
         if "target" in agent.learning:
@@ -120,7 +121,7 @@ def without_divisor(state: StateDict) -> StateDict:
 def expected(agent: Any, scale: Callable[[spaces.Box], float]) -> list[torch.Tensor]:
     """Return the outputs of the same weights for the floats that the observations stand for."""
     plain = copy.deepcopy(agent)
-    for network in plain.modules():
+    for network in plain.networks.modules():
         for layer in network.modules():
             if "divisor" in layer._buffers:
                 layer.divisor = None
@@ -203,7 +204,7 @@ def test_copies_that_act_take_the_scale_of_what_was_loaded_later() -> None:
     ],
 )
 def test_an_agent_says_how_it_reads_observations(make: Any, action: Any, space: Any, said: str) -> None:
-    found = agent_of(make, space, action).input_description()
+    found = agent_of(make, space, action).networks.input_description()
     assert found.startswith(said)
     assert bool(found) == bool(said)
     assert found == "image" or said != "image"  # floats are used as they are
@@ -242,7 +243,9 @@ class PretrainedVector(MujocoFfModel):
 @pytest.mark.parametrize("space", [PICTURE, PLANES])
 @pytest.mark.parametrize("Net", [Divided, InABox])
 def test_a_scale_of_one_s_own_stays(Net: Any, space: Any) -> None:
-    assert agent_of(lambda: DqnAgent(ModelCls=Net), space, DISCRETE).input_description() == "image divided by 10"
+    assert (
+        agent_of(lambda: DqnAgent(ModelCls=Net), space, DISCRETE).networks.input_description() == "image divided by 10"
+    )
 
 
 @pytest.mark.parametrize(
@@ -287,7 +290,7 @@ class OwnModel(torch.nn.Module):
 def test_the_scale_of_before_is_said() -> None:
     agent = agent_of(AGENTS["dqn"][0], IDS, DISCRETE)
     agent.load_state_dict(without_divisor(agent.state_dict()))
-    assert agent.input_description() == "6 numbers divided by 255"
+    assert agent.networks.input_description() == "6 numbers divided by 255"
 
 
 class Ids(gymnasium.Env[Any, Any]):
@@ -310,7 +313,7 @@ def test_a_run_that_goes_on_with_weights_from_before_says_how_they_read(tmp_path
         steps: dict[str, Any] = dict(n_steps=n_steps, log_interval_steps=8, checkpoint_interval_steps=8)
         with logger_context(tmp_path, name="x", run_ID=0, resume=given is None, verbosity="quiet") as logger:
             MinibatchRl(A2C(), agent, sampler, seed=0, **steps).train()
-        assert agent.input_description() == "6 numbers divided by 255"
+        assert agent.networks.input_description() == "6 numbers divided by 255"
     assert logger.directory is not None
     assert "trained on: observation 6 numbers divided by 255" in (logger.directory / "debug.log").read_text()
 

@@ -366,12 +366,12 @@ class Watch:
 
     def _loss(self, batch: Any, hyper: Any) -> Any:
         leaves, agent = parameters64(self.agent), self.agent
-        noise = [dict(model.named_buffers()) for model in agent.modules()]
+        noise = [dict(model.named_buffers()) for model in agent.networks.modules()]
         target = {k: p.detach().double() for k, p in agent.target_model.named_parameters()}
         taus: list[list[torch.Tensor]] = [[], []]
         hooks = [
             part.register_forward_hook(lambda _module, _inputs, tau, drawn=drawn: drawn.append(tau))
-            for model, drawn in zip(agent.modules(), taus, strict=True)
+            for model, drawn in zip(agent.networks.modules(), taus, strict=True)
             for part in model.modules()
             if isinstance(part, TauSource)
         ]

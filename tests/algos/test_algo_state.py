@@ -25,7 +25,7 @@ from rlpyt.agents import (
     Td3Agent,
 )
 from rlpyt.algos import A2C, DDPG, DQN, IQN, PPO, QRDQN, R2D1, SAC, TD3, CategoricalDQN, QpgAlgo, VTrace
-from rlpyt.core import hyper_parameters
+from rlpyt.core import example_inputs, hyper_parameters
 from rlpyt.utils.arrays import buffer_leaves
 from tests.algos.small_problems import RandomEnv, batches, check_parameters, optimize, parameters64, set_up
 from tests.pairs import others_nightly
@@ -159,7 +159,7 @@ def test_going_on_from_a_state(case, way):
     assert other_algo.update_counter == algo.update_counter
 
     metrics = learn(algo, collected, range(k, 16))
-    expected = [deepcopy(module.state_dict()) for module in agent.modules()]
+    expected = [deepcopy(module.state_dict()) for module in agent.networks.modules()]
     other_metrics = learn(other_algo, collected, range(k, 16))
     check_networks(other_agent, expected)
     check_networks(agent, expected)
@@ -171,7 +171,7 @@ def test_going_on_from_a_state(case, way):
 
 def check_networks(agent: Any, expected: list[dict[str, torch.Tensor]]) -> None:
     """Hold all networks, targets and statistics to the expected ones, bit for bit."""
-    for module, tensors in zip(agent.modules(), expected, strict=True):
+    for module, tensors in zip(agent.networks.modules(), expected, strict=True):
         for name, tensor in module.state_dict().items():
             assert torch.equal(tensor, tensors[name]), name
 
@@ -218,7 +218,7 @@ def test_a_second_run_of_the_same_object_is_that_of_a_fresh_one(case):
     def run(algo: Any, agent: Any, seed: int, n_itr: int) -> tuple[Any, list[dict[str, torch.Tensor]]]:
         sampler = started(algo, agent, n_itr=n_itr, seed=seed)
         metrics = [dict(optimize(algo, itr, sampler.obtain_samples(itr)[0])) for itr in range(n_itr)]
-        return [deepcopy(module.state_dict()) for module in agent.modules()], metrics
+        return [deepcopy(module.state_dict()) for module in agent.networks.modules()], metrics
 
     def given(algo: Any) -> dict[str, Any]:
         return deepcopy(hyper_parameters(algo))
@@ -244,7 +244,7 @@ def test_what_is_asked_of_the_networks_between_updates_moves_no_stream(case):
     algo, agent = CASES[case]()
     collected = batches(started(algo, agent), 8)
     learn(algo, collected, range(8))
-    before, inputs = algo.generator.get_state(), agent.example_inputs(2)
+    before, inputs = algo.generator.get_state(), example_inputs(agent.env_spaces, 2)
     for output in (agent(*inputs), agent(*inputs)):
         assert all(map(torch.equal, buffer_leaves(output), buffer_leaves(agent(*inputs))))
     assert torch.equal(algo.generator.get_state(), before)

@@ -17,6 +17,7 @@ from rlpyt.agents.population import PopulationInfo
 from rlpyt.algos import CMAES
 from rlpyt.algos.search_distribution import FULL_COVARIANCE_LIMIT, SearchDistribution
 from rlpyt.algos.whole_episodes import WholeEpisodes
+from rlpyt.core import example_inputs
 from rlpyt.logging import logger_context
 from rlpyt.runners import AsyncRl, MinibatchRl, SyncRl, load_agent, runner_from_params
 from rlpyt.samplers import WaitResetCollector
@@ -314,7 +315,7 @@ def test_a_model_may_return_the_action(space):
     x = torch.randn(8, 3, generator=torch.Generator().manual_seed(1))
     actor = agent.actor(range(8), 8, seed=0)
     actor.begin(0)
-    action = actor.step(x, *agent.example_inputs(8)[1:]).action
+    action = actor.step(x, *example_inputs(agent.env_spaces, 8)[1:]).action
     for b in range(8):
         agent.set_parameters(agent.population.individuals[b % N].clone())
         expected = agent.model(x[b : b + 1])[0]

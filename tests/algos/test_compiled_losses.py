@@ -59,7 +59,7 @@ def trained(case: str, settings: ComputeSettings | None = None, n_itr: int = 6) 
 
 def check_networks(agent: Any, expected: Any, rtol: float = 1e-4, atol: float = 1e-5) -> None:
     """Hold all networks, targets and statistics of an agent to those of another one."""
-    for module, reference in zip(agent.modules(), expected.modules(), strict=True):
+    for module, reference in zip(agent.networks.modules(), expected.networks.modules(), strict=True):
         torch.testing.assert_close(dict(module.state_dict()), dict(reference.state_dict()), rtol=rtol, atol=atol)
 
 

@@ -81,7 +81,7 @@ class MovingModel(torch.nn.Module):
 def test_it_leaves_the_buffers_of_a_model_and_the_global_stream_as_they_were(monkeypatch):
     monkeypatch.setitem(CASES, "moving", lambda: (DQN(**DQN_KWARGS), DqnAgent(ModelCls=MovingModel)))
     (agent, metrics), (other, with_losses) = trained("moving"), trained("moving", log_loss_after=True)
-    for one, same in zip(agent.modules(), other.modules(), strict=True):
+    for one, same in zip(agent.networks.modules(), other.networks.modules(), strict=True):
         torch.testing.assert_close(one.state_dict(), same.state_dict(), rtol=0, atol=0)
     assert torch.equal(metrics[-1]["loss"], with_losses[-1]["lossBefore"])
     assert torch.equal(metrics[-1]["stream"], with_losses[-1]["stream"])

@@ -41,7 +41,7 @@ def learned(AlgoCls: Any, settings: dict[str, Any], AgentCls: Any, n_itr: int = 
     algo = AlgoCls(**settings)
     several = AgentCls in (DdpgAgent, Td3Agent, SacAgent)
     sampler = set_up(algo, agent, RandomEnv, BOX if several else None, n_itr=N_ITR)
-    before = [deepcopy(module.state_dict()) for module in agent.modules()]
+    before = [deepcopy(module.state_dict()) for module in agent.networks.modules()]
     for itr in range(n_itr):
         optimize(algo, itr, sampler.obtain_samples(itr)[0])
     return algo, agent, before
@@ -236,7 +236,7 @@ def test_networks_that_are_frozen_for_a_while_stay_and_others_learn(kind, itr):
     for i, samples in enumerate(collected):
         if i == itr:
             agent.model.requires_grad_(False)
-            before = [deepcopy(module.state_dict()) for module in agent.modules()]
+            before = [deepcopy(module.state_dict()) for module in agent.networks.modules()]
         if i == N_ITR - 2:
             assert not any(moved(agent.model, before[0]))
             assert not several or all(moved(agent.q_model, before[1]))

@@ -36,7 +36,7 @@ READING_OPS = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_n
 READING_METHODS = {"cpu", "numpy", "tolist", "item", "__bool__", "__float__", "__int__", "__array__"}
 
 ON_THE_CPU = {
-    "agents/weights.py Numbers.__getitem__": "the numbers of an agent, which stay on the CPU",
+    "agents/networks.py Numbers.__getitem__": "the numbers of an agent, which stay on the CPU",
     "algos/a2c.py A2C.learn": "whether a row of the samples is valid",
     "algos/vtrace.py VTrace.learn": "whether a row of the samples is valid",
     "algos/ppo.py PPO.minibatch_rows": "the valid rows of the samples",

@@ -82,12 +82,12 @@ class Learned:
     @classmethod
     def of(cls, algo: Any, metrics: Any) -> Learned:
         tensors: dict[str, torch.Tensor] = {}
-        for i, module in enumerate(algo.agent.modules()):
+        for i, module in enumerate(algo.agent.networks.modules()):
             tensors |= {f"{i}.{name}": x.detach().clone() for name, x in module.state_dict().items()}
         for name, descent in algo.descents.items():
             if name == "alpha":
                 tensors["log_alpha"] = descent.optimizer.param_groups[0]["params"][0].detach().clone()
-        grads = [p.grad.clone() for m in algo.agent.modules() for p in m.parameters() if p.grad is not None]
+        grads = [p.grad.clone() for m in algo.agent.networks.modules() for p in m.parameters() if p.grad is not None]
         return cls(tensors, grads, {name: torch.as_tensor(x).clone() for name, x in metrics.items()})
 
 

@@ -142,7 +142,7 @@ def test_a_target_of_another_schedule() -> None:
         given(tau)
 
     sampler = set_up(algo, agent, RandomEnv)
-    agent.update_target = update_target  # type: ignore[method-assign]
+    agent.update_target = update_target
     for itr in range(10):
         optimize(algo, itr, sampler.obtain_samples(itr)[0])
     assert moved == [1, 2, 4, 8, 16, 32]

@@ -122,7 +122,7 @@ def test_the_check_before_a_run_changes_no_number_of_it():
     after = torch.rand(3)
     torch.manual_seed(5)
     assert torch.equal(after, torch.rand(3))
-    assert not start.runner.agent.modules()
+    assert not start.runner.agent.networks.modules()
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, TypeError])

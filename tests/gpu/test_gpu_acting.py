@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from rlpyt.agents import CatDqnAgent, GaussianPgAgent, PgAgent
+from rlpyt.core import example_inputs
 from rlpyt.samplers import CpuSampler, evaluate
 from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.arrays import buffer_leaves, torchify_buffer
@@ -116,7 +117,7 @@ def test_workers_never_start_cuda(device):
             sampler.initialize(agent)
             agent.to_device(ComputeSettings(device=device))
             if isinstance(agent, GaussianPgAgent):
-                agent(*(x.to(device) for x in agent.example_inputs(2)))
+                agent(*(x.to(device) for x in example_inputs(agent.env_spaces, 2)))
             samples, _ = sampler.obtain_samples(0)
             assert not samples.env.env_info.cuda.any()
         finally:

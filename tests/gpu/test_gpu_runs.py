@@ -12,6 +12,7 @@ import torch
 from gymnasium import spaces
 
 from rlpyt.agents import CategoricalPgAgent, DqnAgent, RecurrentCategoricalPgAgent
+from rlpyt.core import example_inputs
 from rlpyt.logging import load_snapshot
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.compute_choice import choose_settings
@@ -130,7 +131,7 @@ def test_settings_are_chosen_for_the_device(AgentCls, device):
     agent.to_device(settings)
     actor = agent.actor([0, 1], 2, 0)
     actor.begin(0)
-    assert actor.step(*agent.example_inputs(2)).action.device.type == "cpu"
+    assert actor.step(*example_inputs(agent.env_spaces, 2)).action.device.type == "cpu"
 
 
 @pytest.mark.parametrize("Agent", [CategoricalPgAgent, RecurrentCategoricalPgAgent])
@@ -145,7 +146,7 @@ def test_bfloat16_has_heads_and_recurrent_states_in_float32(Agent, device):
         actor = agent.actor([0, 1], 2, 0)
         actor.begin(0)
         with agent.autocast():
-            outputs.append(actor.step(*agent.example_inputs(2)).agent_info)
+            outputs.append(actor.step(*example_inputs(agent.env_spaces, 2)).agent_info)
         info = outputs[-1]
         assert info.dist_info.logits.dtype == info.value.dtype == torch.float32
         if Agent.recurrent:

@@ -43,11 +43,11 @@ def test_updates_are_those_of_the_cpu(case, device):
     for one, other in zip(metrics, other_metrics, strict=True):
         assert one.keys() == other.keys()
         assert_close(tuple(one.values()), tuple(other.values()), 2e-3)
-    for one, other in zip(agent.modules(), other_agent.modules(), strict=True):
+    for one, other in zip(agent.networks.modules(), other_agent.networks.modules(), strict=True):
         assert_close(tuple(one.state_dict().values()), tuple(other.state_dict().values()), 2e-3)
     kind = torch.device(device).type
     assert all(devices_of(tuple(m.values())) <= {kind} for m in other_metrics)
-    assert {p.device.type for module in other_agent.modules() for p in module.parameters()} == {kind}
+    assert {p.device.type for module in other_agent.networks.modules() for p in module.parameters()} == {kind}
 
 
 @pytest.mark.parametrize("case", CASES)

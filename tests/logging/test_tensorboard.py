@@ -84,7 +84,7 @@ def test_histograms_of_parameters_gradients_and_actions(tmp_path):
         MinibatchRl(algo, agent, make_sampler(), 120, hooks=hooks, **settings).train()
     events = events_in(tmp_path / "run_0" / "histograms")
     tags = events.Tags()["histograms"]
-    names = [name for module in agent.modules() for name, _ in module.named_parameters()]
+    names = [name for module in agent.networks.modules() for name, _ in module.named_parameters()]
     assert len([tag for tag in tags if tag.startswith("Parameters/")]) == len(names)
     assert len([tag for tag in tags if tag.startswith("Gradients/")]) == len(names)
     assert [event.step for event in events.Histograms("Actions/0")] == [40, 120]

@@ -36,10 +36,10 @@ class LaggedSampler(SerialSampler):
         return super().evaluate_agent(itr, deterministic)
 
     def _now(self) -> Any:
-        return copy.deepcopy(self.learner.acting_modules().state_dict())
+        return copy.deepcopy(self.learner.networks.acting_modules().state_dict())
 
     def _act_by(self, version: Any) -> None:
-        self.actor_agent.acting_modules().load_state_dict(version)
+        self.actor_agent.networks.acting_modules().load_state_dict(version)
 
 
 def with_lag(lag: int) -> type[LaggedSampler]:

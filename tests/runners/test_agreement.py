@@ -30,6 +30,7 @@ from rlpyt.runners import (
     ReplicaStopped,
     TrainingDiverged,
     base,
+    compute_choice,
 )
 from rlpyt.runners.agreement import Agreement, bit_hash, learned_tensors
 from rlpyt.runners.columns import merged_metrics, merged_numbers
@@ -75,7 +76,7 @@ def train(
         steps = {"n_steps": 20 * ITRS * world_size, "log_interval_steps": 40 * world_size}
         options: dict[str, Any] = dict(steps, seed=3, settings=ComputeSettings())
         runner = Runner(algo=algorithm, agent=agent, sampler=make_sampler(**(sampler or {})), **{**options, **kwargs})
-        runner.replicas = replicas
+        runner._group.replicas = replicas
         prepare(runner)
         with logger_context(directory, run_ID=0) if replicas.rank == 0 else nullcontext():
             runner.train()
@@ -167,7 +168,7 @@ def test_the_hash_sees_every_bit_and_every_place():
 def test_every_tensor_that_learning_changes_is_compared_once():
     network, apart = torch.nn.BatchNorm1d(2), torch.nn.Parameter(torch.ones(3))  # a scalar buffer, and no network
     moments: list[Any] = [torch.ones(1), {"exp_avg": torch.ones(2)}]
-    agent: Any = SimpleNamespace(modules=lambda: [network, torch.nn.Sequential(network)])
+    agent: Any = SimpleNamespace(networks=SimpleNamespace(modules=lambda: [network, torch.nn.Sequential(network)]))
     algo: Any = SimpleNamespace(
         descents={"model": SimpleNamespace(parameters=[*network.parameters(), apart])},
         optim_state_dict=lambda: {"state": {0: moments}, "param_groups": [{"lr": 0.1, "params": (0, 1)}]},
@@ -242,7 +243,7 @@ def test_only_replica_0_measures(tmp_path, monkeypatch):
         asked.append(cores)
         return Choice(chosen)
 
-    monkeypatch.setattr(base, "choose_settings", choose)
+    monkeypatch.setattr(compute_choice, "choose_settings", choose)
     runners = train(tmp_path, settings=None)
     assert len(asked) == 1
     assert [runner.compute for runner in runners] == [chosen, chosen]
@@ -250,13 +251,15 @@ def test_only_replica_0_measures(tmp_path, monkeypatch):
 
 def test_a_replica_computes_on_its_own_device_with_the_settings_of_replica_0(monkeypatch):
     chosen = ComputeSettings(device="meta", channels_last=True, torch_threads=3)
-    monkeypatch.setattr(base, "choose_settings", lambda *args, **kwargs: Choice(chosen, {"timed": "all"}))
+    monkeypatch.setattr(compute_choice, "choose_settings", lambda *args, **kwargs: Choice(chosen, {"timed": "all"}))
 
     def choose(replicas: ThreadReplicas) -> Choice:
         algorithm, agent = make_algo("ppo")
         runner = MinibatchRl(algorithm, agent, make_sampler(), n_steps=100)
-        runner.replicas = replicas
-        return runner.choose_compute(Run(batch_spec=runner.sampler.batch_spec))
+        runner._group.replicas = replicas
+        runner.training.agreement = runner._group.agreement
+        run = Run(batch_spec=runner.sampler.batch_spec)
+        return compute_choice.compute_of_run(None, runner.training, run, runner._group.cores, None)
 
     expected = Choice(ComputeSettings(channels_last=True, torch_threads=3), {"timed": "all"})
     assert in_threads(choose) == [expected] * 2
@@ -343,15 +346,15 @@ class Sharing(MinibatchRl):
     """Runner whose batch sizes are those of all replicas."""
 
     def startup(self) -> int:
-        self.take_share()
+        self._group.shares_algo = self._group.shares_sampler = True
         return super().startup()
 
 
 def test_batch_sizes_of_all_are_divided_and_both_are_written_down(tmp_path):
     runners = train(tmp_path, "dqn", Sharing, 2, {"B": 8}, n_steps=200, hyper={"batch_size": 16})
     for runner in runners:
-        assert runner.sampler.batch_spec.B == 4
-        assert runner.algo.batch_size == 8
+        assert (runner.sampler.batch_spec.B, runner.algo.batch_size) == (8, 16)
+        assert runner.training.algo.batch_size == 8
         assert runner.n_itr == 5
     params = json.loads((tmp_path / "run_0" / "params.json").read_text())
     assert params["runner"]["settings"]["sampler"]["settings"]["batch_B"] == 8
@@ -475,7 +478,7 @@ def test_an_environment_that_breaks_in_one_replica_ends_all_before_their_next_up
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_divergence_of_one_replica_is_one_of_all(rank, tmp_path):
     def diverge(runner: Any) -> None:
-        runner._metrics.newest = {"loss": torch.tensor(float("nan"))}
+        runner._log._metrics.newest = {"loss": torch.tensor(float("nan"))}
 
     errors = train(tmp_path, Runner=stop_at(rank, 3, diverge))
     assert [type(error) for error in errors] == [TrainingDiverged, TrainingDiverged]
@@ -491,7 +494,7 @@ def test_sigterm_of_one_replica_ends_all_in_one_iteration(rank, tmp_path):
     runners: dict[int, Any] = {}
     errors = train(
         tmp_path,
-        Runner=stop_at(rank, 2, lambda runner: runner.agreement.defer(signal.SIGTERM)),
+        Runner=stop_at(rank, 2, lambda runner: runner._group.agreement.defer(signal.SIGTERM)),
         prepare=lambda r: runners.update({r.replicas.rank: r}),
     )
     assert [type(error) for error in errors] == [SystemExit, SystemExit]

@@ -111,7 +111,7 @@ def test_a_run_with_it_is_pinned_and_ends(tmp_path):
         "sampler": {"master_cpus": [CPU], "workers_cpus": [CPU, CPU]},
     }
     runner = run(tmp_path, "ppo", make_sampler("cpu2", start_method="fork"), AsyncRl, affinity=affinity)
-    assert runner.cores.master_cpus == [CPU]
+    assert runner._group.cores.master_cpus == [CPU]
     assert len(rows_of(tmp_path)) == 3
     assert available_cpus() != [CPU] or len(available_cpus()) == 1
 
@@ -120,9 +120,9 @@ def test_a_run_with_it_is_pinned_and_ends(tmp_path):
 def test_batch_sizes_are_divided_where_they_are_those_of_all(batch_sizes, batch_size):
     algo, agent = make_algo("dqn", batch_size=20)
     runner: Any = AsyncRl(algo, agent, make_sampler(), n_steps=400, n_replicas=2, batch_sizes=batch_sizes)
-    runner.replicas = Replicas(0, 2)
-    runner.take_own_parts()
-    assert (runner.algo.batch_size, runner.sampler.batch_spec.B) == (batch_size, 2)
+    runner._group.replicas = Replicas(0, 2)
+    own, sampler = runner._group.share_of(algo, runner.sampler)
+    assert (own.batch_size, sampler.batch_spec.B) == (batch_size, 2)
 
 
 def test_the_processes_of_two_samplers_have_global_streams_of_their_own(monkeypatch):

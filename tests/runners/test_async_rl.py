@@ -15,7 +15,7 @@ from gymnasium import spaces
 from rlpyt.algos import QpgAlgo
 from rlpyt.core import Sampler
 from rlpyt.logging import load_snapshot
-from rlpyt.runners import AsyncRl, AsyncRlEval, MinibatchRl, MinibatchRlEval, base, runner_from_params
+from rlpyt.runners import AsyncRl, AsyncRlEval, MinibatchRl, MinibatchRlEval, compute_choice, runner_from_params
 from rlpyt.runners.compute_choice import Choice
 from rlpyt.samplers import SerialSampler
 from rlpyt.utils.coupling import Coupling
@@ -201,7 +201,7 @@ def test_threads_leave_the_cores_of_the_sampler_free(monkeypatch, tmp_path):
         seen.append(n_busy)
         return Choice()
 
-    monkeypatch.setattr(base, "choose_settings", choose)
+    monkeypatch.setattr(compute_choice, "choose_settings", choose)
     run(tmp_path / "a", "ppo", make_sampler(), AsyncRl, n_steps=20, settings=None)
     run(tmp_path / "b", "ppo", make_sampler("cpu3", start_method="fork"), AsyncRl, n_steps=20, settings=None)
     assert seen == [1, 3]

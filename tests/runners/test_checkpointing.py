@@ -30,8 +30,7 @@ def clock(monkeypatch) -> Any:
 
 @contextmanager
 def checkpoints_in(directory: Path, steps: float = inf, minutes: float | None = inf) -> Iterator[RunCheckpoints]:
-    checkpoints = RunCheckpoints(directory, Agreement(Replicas()), keep=2)
-    checkpoints.set_intervals(STEPS_PER_ITR, steps, minutes)
+    checkpoints = RunCheckpoints(directory, Agreement(Replicas()), 2, STEPS_PER_ITR, steps, minutes)
     try:
         yield checkpoints
     finally:
@@ -72,8 +71,9 @@ def test_a_score_is_due_if_it_is_higher_than_all_before_also_those_of_earlier_st
         checkpoints.save(4, {}, None)
         assert not checkpoints.is_due(5, 2.0)
     with checkpoints_in(tmp_path) as checkpoints:
-        checkpoints.continue_from(checkpoints.read_newest())
-        assert checkpoints.newest_step == 4 * STEPS_PER_ITR
+        newest = checkpoints.read_newest()
+        assert newest.step == 4 * STEPS_PER_ITR
+        checkpoints.continue_from(newest)
         assert not checkpoints.is_due(5, 2.0)
         assert not checkpoints.is_due(5, 3.0)
         assert checkpoints.is_due(5, 3.1)

@@ -169,7 +169,7 @@ def test_a_statistic_that_is_no_number_is_refused_when_the_first_episode_ends(va
 @pytest.mark.parametrize("Runner", [MinibatchRl, MinibatchRlEval])
 def test_speeds_count_no_evaluation(Runner, tmp_path, monkeypatch):
     now = 100.0
-    for module in ("diagnostics", "minibatch_rl"):
+    for module in ("diagnostics", "rows"):
         monkeypatch.setattr(f"rlpyt.runners.{module}.time", SimpleNamespace(monotonic=lambda: now))
     sampler = make_sampler(eval_n_envs=2, eval_max_trajectories=2)
 

@@ -17,12 +17,14 @@ from gymnasium import spaces
 
 from rlpyt.agents import CategoricalPgAgent
 from rlpyt.algos import A2C
-from rlpyt.core import Sampler
+from rlpyt.core import EvalResult, Sampler
 from rlpyt.envs import EnvError
 from rlpyt.logging import load_snapshot
 from rlpyt.runners import AsyncRlEval, MinibatchRlEval, SyncRlEval, TrainingDiverged
+from rlpyt.runners.rows import RowsEvaluatedBeside
 from rlpyt.samplers import Evaluator
 from rlpyt.samplers.evaluator_process import EvaluatorProcess, evaluator_cpus
+from rlpyt.types import TrajInfo
 from rlpyt.utils import processes
 from rlpyt.utils.processes import WorkerError, available_cpus
 from rlpyt.utils.seeds import Role, stream_seed
@@ -69,7 +71,13 @@ class Watched(MinibatchRlEval):
 
     def store_diagnostics(self, itr: int, traj_infos: Any, metrics: Any) -> None:
         super().store_diagnostics(itr, traj_infos, metrics)
-        self.n_beside += self._row_under_way is not None
+        self.n_beside += getattr(self._rows, "under_way", None) is not None
+
+
+def evaluator_of(runner: MinibatchRlEval) -> EvaluatorProcess:
+    assert isinstance(runner._rows, RowsEvaluatedBeside)
+    assert isinstance(runner._rows.evaluator, EvaluatorProcess)
+    return runner._rows.evaluator
 
 
 def both(directory: Path, algo: Any, make: Any, **kwargs: Any) -> tuple[Any, Any, Watched]:
@@ -217,8 +225,7 @@ def test_the_evaluator_has_cores_of_its_own_or_those_of_the_workers(given, tmp_p
 
     class Seen(MinibatchRlEval):
         def log_row(self, n_done: int) -> None:
-            assert isinstance(self._evaluator, EvaluatorProcess)
-            process = psutil.Process(self._evaluator._workers[0].pid)
+            process = psutil.Process(evaluator_of(self)._workers[0].pid)
             seen.append(process.cpu_affinity())
             super().log_row(n_done)
 
@@ -291,8 +298,8 @@ class StopsEvaluator(MinibatchRlEval):
 
     def log_row(self, n_done: int) -> None:
         super().log_row(n_done)
-        if n_done == 2 and isinstance(self._evaluator, EvaluatorProcess):
-            pid = self._evaluator._workers[0].pid
+        if n_done == 2:
+            pid = evaluator_of(self)._workers[0].pid
             assert pid is not None
             os.kill(pid, signal.SIGSTOP)
 
@@ -362,10 +369,32 @@ def test_a_run_that_ends_early_writes_the_row_under_way_without_its_evaluation(e
     assert "The row of step 0 has no evaluation" in out
 
 
-@pytest.mark.parametrize("name", ["evaluate_agent", "_log_infos"])
-def test_methods_that_the_process_beside_would_not_call_are_refused(name):
-    Own = type("Own", (MinibatchRlEval,), {name: lambda self, *args: getattr(MinibatchRlEval, name)(self, *args)})
-    parts = (*make_algo("ppo"), make_sampler("serial", **QUOTA), 100)
-    Own(*parts)
-    with pytest.raises(TypeError, match=rf"Own: eval_beside is True, and {name} is a method of its own"):
-        Own(*parts, eval_beside=True)
+# ---- methods of the user's own ----
+
+
+class Summed(MinibatchRlEval):
+    """Adds a column of its own to the statistics of a row."""
+
+    def _log_infos(self, traj_infos: Any) -> None:
+        super()._log_infos(traj_infos)
+        self.logger.record_tabular("ReturnSum", sum(info.Return for info in traj_infos))
+
+
+def test_a_log_of_ones_own_sees_the_evaluations_of_the_process_beside(tmp_path):
+    rows = []
+    for beside in (False, True):
+        path = tmp_path / str(beside)
+        run(path, "ppo", make_sampler("serial", **QUOTA), Summed, n_steps=60, log_interval_steps=20, eval_beside=beside)
+        rows.append(without_times(path))
+    assert rows[0] == rows[1]
+    assert len({row["ReturnSum"] for row in rows[1]}) > 1
+
+
+def test_an_evaluation_of_ones_own_is_made_in_the_run(tmp_path):
+    class Own(MinibatchRlEval):
+        def evaluate_agent(self, itr: int) -> EvalResult:
+            return EvalResult([TrajInfo()], 10 + itr, 1)
+
+    run(tmp_path, "ppo", make_sampler("serial", **QUOTA), Own, n_steps=40, log_interval_steps=20, eval_beside=True)
+    assert [row["Diagnostics/StepsInEval"] for row in rows_of(tmp_path)] == ["10", "11", "12"]
+    assert {row["Diagnostics/TrajsInEval"] for row in rows_of(tmp_path)} == {"1"}

@@ -242,7 +242,7 @@ def test_as_many_batches_are_asked_for_as_band_and_places_allow():
 
 def test_a_batch_is_handed_over_once_it_is_in_the_replay():
     sampler: Any = make_sampler().running_freely()
-    sampler.agent = SimpleNamespace(update_obs_rms=lambda *rows: None)
+    sampler.agent = SimpleNamespace(networks=SimpleNamespace(update_obs_rms=lambda *rows: None))
     sampler.run = Run(batch_spec=sampler.batch_spec)
     rows = SimpleNamespace(env=SimpleNamespace(observation=None, valid=None))
     sampler.itr, sampler.n_arrived, sampler.n_collected = 5, 2, 1  # learns from version 5
@@ -273,8 +273,8 @@ def test_the_copier_appends_the_batch_of_an_iteration_from_its_place():
 
 def test_speed_and_ratio_count_the_rows_in_the_replay():
     runner: Any = free(*make_algo("dqn"), make_sampler(), n_steps=300)
-    runner._free_sampler = SimpleNamespace(n_collected=7)
-    assert runner.steps_collected(3) == 7 * ROWS
+    runner._collecting._sampler = SimpleNamespace(n_collected=7)
+    assert runner._collecting.steps_collected(3, ROWS) == 7 * ROWS
 
 
 @pytest.mark.parametrize(("n_before", "ratio_band", "band"), [(1, 0.1, 1), (20, 0.2, 4), (10_000, 0.1, 8)])

@@ -26,6 +26,7 @@ from rlpyt.algos import DQN, PPO, SAC, TD3, CategoricalDQN
 from rlpyt.logging import SnapshotError, load_snapshot, save_snapshot
 from rlpyt.models import PgModel
 from rlpyt.runners import AsyncRl, MinibatchRl, MinibatchRlEval, RecordError, SyncRl, load_agent
+from rlpyt.runners.rows import Rows
 from rlpyt.spaces import EnvSpaces, random_value
 from rlpyt.utils.arrays import buffer_from_example, buffer_leaves
 from tests.algos.small_problems import RandomEnv
@@ -167,7 +168,12 @@ def test_the_best_checkpoint_can_be_named(tmp_path: Path, run_dir: Path) -> None
     class Scripted(MinibatchRlEval):
         scores = iter([3.0, 5.0, 1.0, 2.0, 0.0])
 
-        def score(self, n_done: int) -> float | None:
+        def _make_rows(self) -> Rows:
+            rows: Any = super()._make_rows()
+            rows.score = self.score
+            return rows
+
+        def score(self, n_done: int) -> float:
             state.setdefault(n_done, weights(self.agent))
             return next(self.scores)
 

@@ -20,6 +20,7 @@ import torch
 
 from rlpyt.agents import DqnAgent, PgAgent
 from rlpyt.algos import A2C, DQN, PPO
+from rlpyt.core import example_inputs
 from rlpyt.launching import update_config
 from rlpyt.logging import load_snapshot, logger_context
 from rlpyt.runners import MinibatchRl, MinibatchRlEval, TrainingDiverged
@@ -189,10 +190,10 @@ def test_the_last_iteration_is_always_logged(n_steps, interval, cum_steps, tmp_p
 
 def test_statistics_are_of_the_last_trajectories(tmp_path):
     runner: Any = run(tmp_path, "ppo", n_steps=400, log_traj_window=7)
-    assert len(runner._traj_infos) == 7
+    assert len(runner._rows._traj_infos) == 7
     row = rows_of(tmp_path)[-1]
     assert float(row["Diagnostics/StepsInTrajWindow"]) == pytest.approx(7 * float(row["LengthAverage"]))
-    assert float(row["LengthMax"]) == max(info.Length for info in runner._traj_infos)
+    assert float(row["LengthMax"]) == max(info.Length for info in runner._rows._traj_infos)
 
 
 class Late(TrajInfo):
@@ -482,7 +483,7 @@ def test_a_snapshot_is_the_agent_and_its_optimiser(algo, tmp_path):
     assert (snapshot["itr"], snapshot["cum_steps"]) == (4, 100)
     _, agent = make_algo(algo)
     agent.initialize(runner.agent.env_spaces)
-    inputs = agent.example_inputs()
+    inputs = example_inputs(agent.env_spaces)
     assert not same(agent(*inputs), runner.agent(*inputs))
     agent.load_state_dict(snapshot["agent_state_dict"])
     assert same(agent(*inputs), runner.agent(*inputs))

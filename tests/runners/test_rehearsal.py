@@ -234,8 +234,8 @@ def test_an_update_that_made_up_rows_break_is_told_and_the_network_timed():
 
 def test_an_agent_that_cannot_be_copied_keeps_float32():
     class Locked(CategoricalPgAgent):
-        def make_networks(self) -> None:
-            super().make_networks()
+        def initialize(self, env_spaces: Any) -> None:
+            super().initialize(env_spaces)
             self.own = threading.Lock()
 
     choice = choice_of((PPO(), Locked(model_kwargs=CONV), IMAGES))
@@ -368,21 +368,22 @@ def test_replicas_ask_each_other_nothing_while_one_measures(bfloat16_wins):
     def work(replicas: Any) -> list[str]:
         algo, agent, env = CASES["PPO"]()
         runner = MinibatchRl(algo, agent, sampler_of(env), n_steps=640, settings="fastest", seed=1)
-        runner.replicas = replicas
-        before = list[str]()
-        choose = runner.choose_compute
+        runner._group.replicas = replicas
+        seen: list[list[str]] = []
+        start, to_device = runner.agent.initialize, runner.agent.to_device
 
-        def noted(*args: Any) -> Choice:
-            before.extend(replicas.calls)
+        def started(*args: Any) -> None:
+            start(*args)
             replicas.calls.clear()
-            choice = choose(*args)
-            before[:] = replicas.calls
-            assert choice.settings == HALF
-            return choice
 
-        vars(runner)["choose_compute"] = noted
+        def moved(settings: ComputeSettings) -> None:
+            seen.append(list(replicas.calls))
+            to_device(settings)
+
+        vars(runner.agent).update(initialize=started, to_device=moved)
         runner.train()
-        return before
+        assert runner.compute == HALF
+        return seen[-1]
 
     assert in_threads(work) == [["largest [2]", "broadcast"]] * 2, "the flags of a broadcast, and the choice"
 
@@ -391,15 +392,17 @@ def test_replicas_ask_each_other_nothing_while_one_measures(bfloat16_wins):
 def test_replicas_with_other_cores_agree_whether_they_go_on_as_before(n_threads, keeps, bfloat16_wins, monkeypatch):
     """Replicas may have 2 cores and 1: then one of them would keep the settings, and the other wait for a choice."""
     n_cores = contextvars.ContextVar[int]("n_cores")
-    monkeypatch.setattr(base, "available_cores", n_cores.get)
+    monkeypatch.setattr(compute_choice, "available_cores", n_cores.get)
+
+    choose: Any = compute_choice.compute_of_run
+    before = ComputeSettings(torch_threads=n_threads).as_dict()
+    monkeypatch.setattr(base, "compute_of_run", lambda *args: choose(*args[:-1], before))
 
     def work(replicas: Any) -> Choice:
         n_cores.set(2 - replicas.rank)
         algo, agent, env = CASES["PPO"]()
         runner = MinibatchRl(algo, agent, sampler_of(env), n_steps=640, settings="fastest", seed=1)
-        runner.replicas = replicas
-        choose = runner.choose_compute
-        vars(runner)["choose_compute"] = lambda run, _: choose(run, ComputeSettings(torch_threads=n_threads).as_dict())
+        runner._group.replicas = replicas
         runner.train()
         return runner.choice
 
@@ -470,7 +473,7 @@ def test_a_run_is_made_again_and_resumed_in_what_was_the_fastest(tmp_path, bfloa
     def refuse(*args: Any) -> Choice:
         raise AssertionError("a run that goes on keeps what was chosen")
 
-    monkeypatch.setattr(MinibatchRl, "measure_compute", refuse)
+    monkeypatch.setattr(compute_choice, "choose_settings", refuse)
     known = [env[0], spaces.Box, type(BOX)]
     again = MinibatchRl.resume(tmp_path / "run_0", n_steps=640, sampler=sampler_of(env), known=known)
     assert (again.settings, again.compute, again.choice.plan) == ("fastest", HALF, {})

@@ -21,7 +21,7 @@ def replica(algo: Any, rank: int, world_size: int = 2) -> Iterator[Any]:
     """Yield the runner of a replica that was started."""
     algorithm, agent = algo
     runner = MinibatchRl(algorithm, agent, make_sampler(), n_steps=4000, seed=3, settings=ComputeSettings())
-    runner.replicas = Replicas(rank, world_size)
+    runner._group.replicas = Replicas(rank, world_size)
     try:
         runner.startup()
         yield runner
@@ -70,5 +70,5 @@ def test_the_replay_ratio_counts_the_rows_of_all_replicas(monkeypatch):
         seen: dict[str, Any] = {}
         monkeypatch.setattr(runner.logger, "record_tabular", seen.__setitem__)
         optimize(runner.algo, 0, runner.sampler.obtain_samples(0)[0])
-        runner.log_counters(1, 1.0)
+        runner._log.record_counters(1, 1.0)
         assert seen["ReplayRatio"] == seen["CumReplayRatio"] == runner.algo.epochs

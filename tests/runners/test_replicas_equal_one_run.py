@@ -43,7 +43,7 @@ def train(
     settings: dict[str, Any] = dict(n_steps=N_STEPS, seed=3, log_interval_steps=LOG_STEPS, log_traj_window=window)
     with logger_context(directory, run_ID=world_size):
         Runner(algo, agent, sampler, settings=ComputeSettings(), **settings, **options).train()
-    state = {f"{i}.{name}": x for i, m in enumerate(agent.modules()) for name, x in m.state_dict().items()}
+    state = {f"{i}.{name}": x for i, m in enumerate(agent.networks.modules()) for name, x in m.state_dict().items()}
     return state, read_progress(directory / f"run_{world_size}")
 
 

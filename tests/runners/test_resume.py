@@ -62,11 +62,19 @@ class Stopping:
     """Runner that stops after an iteration, or before an update of the networks."""
 
     stop_at = inf
+    _checkpoints: Any
 
-    def save_due_checkpoint(self, n_done: int) -> None:
-        super().save_due_checkpoint(n_done)  # type: ignore[misc]  # of the runner that this is mixed into
-        if n_done == self.stop_at:
-            self.stop()
+    def startup(self) -> int:
+        n_itr: int = super().startup()  # type: ignore[misc]  # of the runner that this is mixed into
+        save_due = self._checkpoints.save_due
+
+        def save_and_stop(n_done: int, asked: str) -> None:
+            save_due(n_done, asked)
+            if n_done == self.stop_at:
+                self.stop()
+
+        self._checkpoints.save_due = save_and_stop
+        return n_itr
 
     def stop(self) -> None:
         raise Stop
@@ -237,11 +245,11 @@ def test_a_run_whose_time_is_over_ends_with_a_checkpoint(whole, tmp_path):
 
 
 def test_a_signal_in_the_start_of_a_run_is_kept_for_its_first_iteration(whole, tmp_path, monkeypatch):
-    def record_settings(self: Any) -> None:
+    def get_n_itr(self: Any) -> int:
         raise_signal(SIGTERM)
-        MinibatchRl.record_settings(self)
+        return MinibatchRl.get_n_itr(self)
 
-    monkeypatch.setattr(Stopping, "record_settings", record_settings, raising=False)
+    monkeypatch.setattr(Stopping, "get_n_itr", get_n_itr, raising=False)
     for n_done in (1, 2):  # of a run that begins, and of one that goes on
         with pytest.raises(Preempted):
             train(tmp_path)

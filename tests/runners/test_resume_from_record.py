@@ -12,7 +12,7 @@ from rlpyt.agents import CategoricalPgAgent
 from rlpyt.algos import A2C
 from rlpyt.logging import logger_context
 from rlpyt.logging.segments import CheckpointError
-from rlpyt.runners import MinibatchRl, MinibatchRlEval
+from rlpyt.runners import MinibatchRl, MinibatchRlEval, compute_choice
 from rlpyt.samplers import SerialSampler
 
 
@@ -32,7 +32,7 @@ def test_the_settings_of_the_log_and_the_choice_of_threads_stay(run_dir, monkeyp
     def measure_compute(*args: object) -> None:
         raise AssertionError("a run that goes on keeps what was chosen")
 
-    monkeypatch.setattr(MinibatchRl, "measure_compute", measure_compute)
+    monkeypatch.setattr(compute_choice, "choose_settings", measure_compute)
     MinibatchRl.resume(run_dir, n_steps=80)
     after = json.loads((run_dir / "params.json").read_text())
     assert after["runner"]["settings"]["settings"] is None

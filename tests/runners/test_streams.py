@@ -71,7 +71,7 @@ def test_no_two_streams_of_a_run_draw_the_same_numbers() -> None:
         agent = DqnAgent(model_kwargs=dict(hidden_sizes=4))
         sampler = make_sampler(kind, Drawing, T, B, max_decorrelation_steps=0)
         runner = MinibatchRl(algo, agent, sampler, n_steps=4000, seed=SEED, settings=ComputeSettings())
-        runner.replicas = Replicas(rank, 3)
+        runner._group.replicas = Replicas(rank, 3)
         try:
             runner.startup()
             observations = [runner.sampler.obtain_samples(itr)[0].env.observation.clone() for itr in range(2)]

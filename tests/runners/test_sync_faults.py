@@ -23,6 +23,8 @@ from rlpyt.envs import EnvError
 from rlpyt.logging import load_snapshot
 from rlpyt.runners import SyncRl
 from rlpyt.runners.agreement import ReplicaStopped
+from rlpyt.runners.collecting import InTurn
+from rlpyt.runners.replica_group import ReplicaGroup
 from rlpyt.utils import processes
 from rlpyt.utils.process_group import ReplicaError
 from rlpyt.utils.seeds import Role, stream_seed
@@ -169,9 +171,13 @@ def test_a_death_interrupts_whatever_this_replica_does(tmp_path):
 
 @pytest.mark.parametrize("in_thread", [False, True])
 def test_a_replica_that_ends_before_the_others_have_met_it_is_named(in_thread, tmp_path):
-    class Unstarted(SyncRl):
+    class Unreachable(ReplicaGroup):
         def join(self, *args: Any) -> None:
             raise OSError("no network")
+
+    class Unstarted(SyncRl):
+        def _make_parts(self) -> Any:
+            return Unreachable("Unstarted", None, self), InTurn()
 
     def train() -> None:
         with pytest.raises(ReplicaError, match=r"(?s)Replica 1 ended at its start.*OSError: no network"):

@@ -71,7 +71,7 @@ class Noting(SyncRl):
             "seed": self.seed,
             "directory": str(self.logger.directory),
             "envs": self.sampler.obtain_samples(0)[0].env.observation[0, :, 0].tolist(),
-            "affinity": self.cores.master_cpus,
+            "affinity": self._group.cores.master_cpus,
             "addresses": [c.laddr.ip for c in psutil.Process().net_connections("inet")],
         }
         assert self.note is not None
@@ -151,10 +151,10 @@ def test_replicas_are_not_pinned_to_cores_of_a_node_that_others_share(affinity, 
     runner: Any = SyncRl(*make_algo("ppo"), make_sampler(), n_steps=100, n_replicas=2, affinity=affinity)
     before = os.sched_getaffinity(0)
     peers = [Peer("node0", i, "cpu", [*range(128)], task) for i, task in enumerate(tasks)]
-    with runner._on_own_cores(SimpleNamespace(peers=peers, rank=1)):
+    with runner._group.on_own_cores(SimpleNamespace(peers=peers, rank=1)):
         assert available_cores() == n_cores
         assert os.sched_getaffinity(0) == before
-        assert not runner.cores.master_cpus
+        assert not runner._group.cores.master_cpus
     assert available_cores() == 4
 
 
@@ -221,18 +221,19 @@ def test_a_replica_that_is_alone_needs_no_share():
             raise TypeError("it is not divided")
 
     algo, agent = Whole(minibatches=2), make_algo("ppo")[1]
-    runner = SyncRl(algo, agent, make_sampler(), n_steps=100, n_replicas=1, batch_sizes="global")
-    runner.take_own_parts()
-    assert runner.algo is algo
+    runner: Any = SyncRl(algo, agent, make_sampler(), n_steps=100, n_replicas=1, batch_sizes="global")
+    assert runner._group.share_of(algo, runner.sampler) == (algo, runner.sampler)
 
 
 @pytest.mark.parametrize("n_cores", [1, 2])
 def test_more_replicas_than_cores_are_told(n_cores, capsys):
     runner: Any = SyncRl(*make_algo("ppo"), make_sampler(), n_steps=100, n_replicas=2)
-    runner._on_own_cores(SimpleNamespace(peers=[Peer("node0", i, "cpu", [0, 1][:n_cores]) for i in range(2)], rank=0))
+    runner._group.on_own_cores(
+        SimpleNamespace(peers=[Peer("node0", i, "cpu", [0, 1][:n_cores]) for i in range(2)], rank=0)
+    )
     told = "WARNING: 2 replicas share the cores of node0, in number 1" in capsys.readouterr().out
     assert told == (n_cores == 1)
 
 
 def test_without_a_number_there_is_a_replica_for_each_core():
-    assert SyncRl(*make_algo("ppo"), make_sampler(), n_steps=100)._n_replicas() == available_cores()
+    assert SyncRl(*make_algo("ppo"), make_sampler(), n_steps=100)._group.n_started() == available_cores()

@@ -284,7 +284,7 @@ def test_what_was_set_before_the_first_batch_and_extra_state_act_there(kind):
 
 def agent_of(module: nn.Module) -> Any:
     """Return what a store needs of an agent that acts by a module."""
-    return SimpleNamespace(acting_modules=lambda: module, device=torch.device("cpu"), kind=0)
+    return SimpleNamespace(networks=SimpleNamespace(acting_modules=lambda: module), device=torch.device("cpu"), kind=0)
 
 
 def test_no_reader_has_half_a_version():

@@ -39,7 +39,7 @@ class Counted(nn.Module):
 
 def agent_of(module: nn.Module) -> Any:
     """Return what a store needs of an agent that acts by a module."""
-    return SimpleNamespace(acting_modules=lambda: module, device=torch.device("cpu"))
+    return SimpleNamespace(networks=SimpleNamespace(acting_modules=lambda: module), device=torch.device("cpu"))
 
 
 def shared(module: nn.Module) -> tuple[Any, Any, Any]:
@@ -124,8 +124,8 @@ def test_what_a_worker_counts_itself_is_left_alone_while_other_attributes_change
         store.publish(agent)
         taken.take(theirs)
         theirs.n_steps += 1
-        theirs.acting_modules().state["count"] += 1
-        assert (theirs.n_steps, theirs.acting_modules().state["count"], theirs.greedy) == (n, 1 + n, n == 2)
+        theirs.networks.acting_modules().state["count"] += 1
+        assert (theirs.n_steps, theirs.networks.acting_modules().state["count"], theirs.greedy) == (n, 1 + n, n == 2)
 
 
 def test_the_root_may_have_extra_state():

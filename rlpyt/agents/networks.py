@@ -1,0 +1,379 @@
+"""Networks and numbers of an agent: those that act and those that only learn, on devices, in workers and in files."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar, overload
+
+import numpy as np
+import torch
+from torch import nn
+
+from rlpyt.agents.given import check_state
+from rlpyt.agents.rnn_rows import rnn_from_rows, rnn_to_rows
+from rlpyt.core import AgentNetworks
+from rlpyt.models import (
+    Encoder,
+    Model,
+    copy_streams,
+    draw_randomness,
+    join_replicas,
+    set_streams,
+    set_training,
+    update_target,
+    uses_prev_action,
+)
+from rlpyt.namedarraytuple import Buffer
+from rlpyt.types import AgentInputs, StateDict
+from rlpyt.utils.arrays import buffer_to
+from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.replicas import Replicas
+
+M = TypeVar("M", bound=nn.Module)
+T = TypeVar("T")
+
+
+class Network(Generic[M]):
+    """Attribute of an agent's class that stands for a network in `agent.acting` or `agent.learning`.
+
+    Args:
+        part: "acting" or "learning".
+        key: of the network there, and in the agent's state.
+    """
+
+    home = "networks"
+
+    def __init__(self, part: str, key: str) -> None:
+        self.part, self.key = part, key
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: type) -> Self: ...
+        @overload
+        def __get__(self, instance: object, owner: type) -> M: ...
+
+    def __get__(self, instance: object | None, owner: type) -> Self | M:
+        """Return the network.
+
+        Raises:
+            AttributeError: if the agent has not built it, or is a worker's copy, which has only what acts.
+        """
+        if instance is None:
+            return self
+        networks: nn.ModuleDict = getattr(getattr(instance, self.home), self.part)
+        if self.key not in networks:
+            raise AttributeError(
+                f"{type(instance).__name__} has no {self.name}: it is not initialised, or is a worker's copy."
+            )
+        network: M = networks[self.key]  # type: ignore[assignment]
+        return network
+
+    def __set__(self, instance: object, network: M) -> None:
+        getattr(getattr(instance, self.home), self.part)[self.key] = network
+
+
+class Held(Generic[T]):
+    """Attribute of an agent's class that stands for one of a part that the agent holds, such as `networks.device`.
+
+    Args:
+        part: attribute of the agent that is the part.
+        name: of the attribute there; None is the same name.
+    """
+
+    def __init__(self, part: str, name: str | None = None) -> None:
+        self.part, self.name = part, name
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = self.name or name
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: type) -> Self: ...
+        @overload
+        def __get__(self, instance: object, owner: type) -> T: ...
+
+    def __get__(self, instance: object | None, owner: type) -> Self | T:
+        """Return what the part has."""
+        assert self.name is not None
+        found: T = self if instance is None else getattr(getattr(instance, self.part), self.name)  # type: ignore[assignment]
+        return found
+
+    def __set__(self, instance: object, value: T) -> None:
+        assert self.name is not None
+        setattr(getattr(instance, self.part), self.name, value)
+
+
+class Encodes(Protocol):
+    """Distribution over actions, as far as previous actions go."""
+
+    def encode(self, action: Buffer) -> Buffer:
+        """Return actions as a model is given them."""
+
+
+class Numbers(nn.Module):
+    """Numbers of an agent by name, in one float64 buffer: they go where the networks that act go, but for devices.
+
+    Args:
+        sizes: of each name, how many numbers it has; all are 0 at first.
+    """
+
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        super().__init__()
+        ends = list(accumulate(sizes.values(), initial=0))
+        self._slices = {name: slice(lo, hi) for name, (lo, hi) in zip(sizes, pairwise(ends), strict=True)}
+        self.values: torch.Tensor
+        self.register_buffer("values", torch.zeros(ends[-1], dtype=torch.float64))
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return the numbers of a name, a float64 view to read and write."""
+        numbers: np.ndarray = self.values.numpy()[self._slices[name]]
+        return numbers
+
+
+def _same(prev_action: Buffer) -> Buffer:
+    return prev_action
+
+
+class Networks(AgentNetworks):
+    """Networks of an agent by name: `acting`, which workers have too, and `learning` (targets, action values).
+
+    Args:
+        owner: name of the agent's class, for messages.
+        kept: numbers that acting needs in every process and that belong to the agent's state: name and how many.
+        others: names of further numbers of which each process has the current value, such as scheduled settings.
+    """
+
+    def __init__(self, owner: str, kept: Mapping[str, int], others: Sequence[str] = ()) -> None:
+        self._owner, self.kept = owner, kept
+        self.numbers = Numbers({"annealed": 1, **kept, **dict.fromkeys(others, 1)})
+        """How far exploration has gone, what is kept, and scheduled settings of now, in every process that acts."""
+        self.have_learned = False
+        """Whether they are trained or loaded, so that building them again would lose something."""
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin without networks, on the CPU: a run that stopped before it learned may have placed them elsewhere."""
+        self.device, self.compute = torch.device("cpu"), ComputeSettings()
+        self.acting, self.learning = nn.ModuleDict(), nn.ModuleDict()
+        self.recurrent = False
+        self.encode: Callable[[Buffer], Buffer] = _same
+        """Function of previous actions that returns them as the networks are given them."""
+        self.unrolled: list[nn.Module] = []
+        """Those that normalise observations and carry the recurrent state: the model, and its target."""
+        self.with_dropout: list[nn.Module] = []
+        """Those that are in training mode in updates."""
+        self.targets: list[tuple[nn.Module, nn.Module]] = []
+        """Targets, each with the network that it follows."""
+
+    def add_model(self, model: nn.Module) -> None:
+        """Have a model that acts."""
+        self.acting["model"] = model
+        self.unrolled, self.with_dropout = [model], [model]
+
+    def encode_by(self, distribution: Encodes, *readers: nn.Module) -> None:
+        """Let previous actions be encoded by a distribution, if one of some networks reads them."""
+        # Asked once, because `encode` is called at every step.
+        self.encode = distribution.encode if any(map(uses_prev_action, readers)) else _same
+
+    def add_target(
+        self, key: str, target: nn.Module, follower: nn.Module | None = None, network: nn.Module | None = None
+    ) -> None:
+        """Have a target network, of which a part follows a network; see `update_targets`.
+
+        Args:
+            key: in `learning`, and in the agent's state.
+            target: the network.
+            follower: the part of it that follows; None is all of it.
+            network: that it follows; None is the model.
+        """
+        self.learning[key] = target.requires_grad_(False)
+        self.targets.append((follower or target, network or self.acting["model"]))
+
+    def modules(self) -> list[nn.Module]:
+        """Return all networks: those that act, then those that only learn."""
+        return [*self.acting.values(), *self.learning.values()]
+
+    def named(self, key: str) -> nn.Module:
+        """Return a network by its key.
+
+        Raises:
+            AttributeError: if there is none: it is not built, or these are a worker's, which has only what acts.
+        """
+        for networks in (self.acting, self.learning):
+            if key in networks:
+                return networks[key]
+        raise AttributeError(f"{self._owner} has no network {key!r}: it is not initialised, or is a worker's copy.")
+
+    def check_built(self) -> None:
+        """Raise RuntimeError if the networks are not built."""
+        if "model" not in self.acting:
+            raise RuntimeError(
+                f"{self._owner}: is not initialised, and has no model yet; expected "
+                "agent.initialize(env_spaces) first, with the spaces of make_env(EnvCls, env_kwargs)."
+            )
+
+    # ---- devices ----
+
+    def to_device(self, settings: ComputeSettings) -> None:
+        """Move the networks to the device, in the precision and memory format of the run."""
+        if not isinstance(settings, ComputeSettings):
+            raise TypeError(
+                f"{self._owner}: to_device was given {settings!r}; expected rlpyt.utils.ComputeSettings(), or "
+                'ComputeSettings(device="cuda:0") for the first GPU.'
+            )
+        self.compute = settings
+        self.device = torch.device(settings.device)
+        for module in self.modules():
+            settings.place(module, self.device)
+
+    def to_model(self, inputs: Buffer) -> Buffer:
+        """Return tensors on the model's device."""
+        return inputs if self.device.type == "cpu" else buffer_to(inputs, self.device)
+
+    def from_model(self, outputs: Buffer) -> Buffer:
+        """Return tensors on the CPU, where environments are."""
+        return outputs if self.device.type == "cpu" else buffer_to(outputs, "cpu")
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Return the context of the run's precision; held around a whole batch it saves the casts of the weights."""
+        return self.compute.autocast(self.device)
+
+    # ---- forward passes ----
+
+    def run(
+        self, network: nn.Module, inputs: Sequence[Buffer], rnn_state: Buffer = None, episode_start: Buffer = None
+    ) -> tuple[Buffer, Buffer]:
+        """Return what a network gives and its next recurrent state, in torch's layout; None if there is none.
+
+        Args:
+            network: called as `ModelCls` is.
+            inputs: observation, previous action and previous reward, on the device.
+            rnn_state: before the first row, [N, B, H] leaves; None is zero.
+            episode_start: [T, B] bool, rows before which the state is zero.
+        """
+        observation, prev_action, prev_reward = inputs
+        rnn = (rnn_state, episode_start) if self.recurrent else ()
+        with self.autocast():
+            output = network(observation, self.encode(prev_action), prev_reward, *rnn)
+        if not self.recurrent:
+            return output, None
+        *first, next_rnn_state = output
+        return first[0] if len(first) == 1 else tuple(first), next_rnn_state
+
+    @torch.no_grad()
+    def target(
+        self,
+        observation: Buffer,
+        prev_action: Buffer,
+        prev_reward: Buffer,
+        init_rnn_state: Buffer = None,
+        episode_start: Buffer = None,
+    ) -> Buffer:
+        """Return what the target of the model gives; for the arguments see `BaseAgent.__call__`."""
+        inputs = observation, prev_action, prev_reward
+        return self.run(self.named("target"), inputs, rnn_from_rows(init_rnn_state), episode_start)[0]
+
+    @torch.no_grad()
+    def warm_up(self, inputs: AgentInputs, init_rnn_state: Buffer, episode_start: Buffer) -> tuple[Buffer, ...]:
+        """Return the recurrent states of network and target after rows; see `rlpyt.core.AgentNetworks`."""
+        state = rnn_from_rows(init_rnn_state)
+        return tuple(rnn_to_rows(self.run(network, inputs, state, episode_start)[1]) for network in self.unrolled)
+
+    # ---- learning ----
+
+    def train(self) -> None:
+        """Let dropout be on, for updates."""
+        for network in self.with_dropout:
+            if not network.training:  # to visit every layer at every step of a run costs more than to look
+                set_training(network, True)
+
+    @torch.no_grad()
+    def update_targets(self, tau: float = 1.0) -> None:
+        """Move the targets by the fraction `tau` to the networks that they follow; 1 copies."""
+        for target, network in self.targets:
+            update_target(target, network, tau)
+
+    def join(self, replicas: Replicas) -> None:
+        """Let the normalisers of observations and rewards take in the batches of all replicas."""
+        for network in self.modules():
+            join_replicas(network, replicas)
+
+    def update_obs_rms(self, observation: Buffer, valid: torch.Tensor | None = None) -> None:
+        """Let the normalisers of network and target, which are the same, take in a batch of observations."""
+        for network in self.unrolled:
+            if isinstance(network, Model):
+                network.update_obs_rms(observation, valid)
+
+    def draw_randomness(self, generator: torch.Generator | None) -> None:
+        """Draw what the networks are random in (noisy layers, IQN's fractions, dropout); None turns it off."""
+        for network in self.modules():
+            draw_randomness(network, generator)
+
+    def rewinder(self) -> Callable[[], None]:
+        """Return an undo function for random streams and buffers; see `rlpyt.core.AgentNetworks`."""
+        networks = self.modules()
+        streams = [copy_streams(network) for network in networks]
+        buffers = [[(buffer, buffer.clone()) for buffer in network.buffers()] for network in networks]
+
+        def rewind() -> None:
+            for network, of_it, pairs in zip(networks, streams, buffers, strict=True):
+                set_streams(network, of_it)
+                for buffer, before in pairs:
+                    buffer.copy_(before)
+
+        return rewind
+
+    # ---- other processes ----
+
+    def acting_modules(self) -> nn.Module:
+        """Return all whose state the processes that act are sent: the networks that act, and the numbers."""
+        return nn.ModuleList([self.acting, self.numbers])
+
+    def acting_copy(self) -> Networks:
+        """Return a copy on the CPU, with the networks that act and nothing of those that only learn."""
+        self.check_built()
+        clone = copy.copy(self)
+        clone.device = torch.device("cpu")
+        acting, clone.numbers, clone.unrolled = copy.deepcopy((self.acting, self.numbers, self.unrolled[:1]))
+        clone.acting, clone.learning = acting.cpu(), nn.ModuleDict()
+        clone.with_dropout, clone.targets = [clone.acting["model"]], []
+        return clone
+
+    # ---- state ----
+
+    def input_description(self) -> str:
+        """Return how every part of an observation is read, if the model has an encoder of `rlpyt.models`."""
+        model = self.unrolled[0]
+        encoder = model.encoder if isinstance(model, Model) else None
+        return "; ".join(encoder.reading()) if isinstance(encoder, Encoder) else ""
+
+    def state_dict(self) -> StateDict:
+        """Return the state of all networks by name, and the numbers that belong to it."""
+        acting, learning = ({name: m.state_dict() for name, m in ms.items()} for ms in (self.acting, self.learning))
+        numbers = {name: self.numbers[name].tolist() for name in self.kept}
+        return {**acting, **{name: x[0] if len(x) == 1 else x for name, x in numbers.items()}, **learning}
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Take over what `state_dict` returned."""
+        self.check_built()
+        check_state(self._owner, state_dict)
+        names = [*self.acting, *self.learning, *self.kept]
+        if not set(names) <= state_dict.keys():
+            raise ValueError(
+                f"{self._owner}: was given a state with {', '.join(map(repr, state_dict))!s:.200}; expected "
+                f"{', '.join(map(repr, names))}, as its state_dict() returns them. Those of rlpyt 0.1 have other names "
+                "and do not load (docs/from_rlpyt_0_1.md)."
+            )
+        self.have_learned = True
+        for name, module in [*self.acting.items(), *self.learning.items()]:
+            module.load_state_dict(state_dict[name])
+        for name in self.kept:
+            self.numbers[name][:] = state_dict[name]
