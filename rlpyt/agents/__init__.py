@@ -5,14 +5,6 @@ from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.ddpg import DdpgAgent, Td3Agent
 from rlpyt.agents.distributional import CatDqnAgent, IqnAgent, QrDqnAgent
 from rlpyt.agents.dqn import DqnAgent
-from rlpyt.agents.exploration import (
-    EpsilonGreedyExploration,
-    Exploration,
-    GaussianNoise,
-    PolicyExploration,
-    Sampling,
-)
-from rlpyt.agents.heads import Head, QHead
 from rlpyt.agents.model_kwargs import AtariMixin, MujocoMixin
 from rlpyt.agents.names import (
     AlternatingAtariLstmAgent,
@@ -44,6 +36,15 @@ from rlpyt.agents.policy_export import export_policy
 from rlpyt.agents.policy_gradient import CategoricalPgAgent, GaussianPgAgent, PgAgent
 from rlpyt.agents.population import PopulationAgent
 from rlpyt.agents.qpg import QpgAgent
+from rlpyt.agents.rules import (
+    EpsilonGreedyExploration,
+    Exploration,
+    GaussianNoise,
+    Head,
+    PolicyExploration,
+    QHead,
+    Sampling,
+)
 from rlpyt.agents.sac import SacAgent
 from rlpyt.agents.weight_files import load_weights, save_weights
 from rlpyt.types import AgentInputs, AgentStep

@@ -16,13 +16,12 @@ import torch
 from torch import nn
 
 from rlpyt.agents.actor import ModelActor
-from rlpyt.agents.building import ModelBuilder
 from rlpyt.agents.by_hand import ByHand, acting_by
-from rlpyt.agents.exploration import Annealing, Exploration
 from rlpyt.agents.given import as_env_spaces, check_dictionaries, check_state
-from rlpyt.agents.heads import Head
 from rlpyt.agents.networks import Held, Network, Networks, Numbers
+from rlpyt.agents.own_models import ModelBuilder
 from rlpyt.agents.rnn_rows import rnn_from_rows
+from rlpyt.agents.rules import Annealing, Exploration, Head
 from rlpyt.core import Agent, example_inputs
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.old_names import serve_old_names

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from rlpyt.agents.exploration import Exploration, GaussianNoise
-from rlpyt.agents.heads import Head, MuHead
 from rlpyt.agents.networks import Held
 from rlpyt.agents.qpg import QpgAgent, check_not_negative
+from rlpyt.agents.rules import Exploration, GaussianNoise, Head, MuHead
 from rlpyt.core import MuAgent, NoisyTargetAgent
 from rlpyt.functional import ScheduleLike, smoothed_action
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple

@@ -12,9 +12,8 @@ from torch import nn
 from rlpyt.agents.actor import ModelActor
 from rlpyt.agents.base import initial_state
 from rlpyt.agents.dqn import DqnAgent
-from rlpyt.agents.exploration import EpsilonGreedyExploration, Exploration
-from rlpyt.agents.heads import Atoms, Head, ImplicitQuantileHead, QuantileHead
 from rlpyt.agents.networks import Held
+from rlpyt.agents.rules import Atoms, EpsilonGreedyExploration, Exploration, Head, ImplicitQuantileHead, QuantileHead
 from rlpyt.core import CategoricalQAgent
 from rlpyt.models import IqnModel
 from rlpyt.spaces import EnvSpaces

@@ -11,10 +11,9 @@ import torch
 from torch import nn
 
 from rlpyt.agents.base import BaseAgent
-from rlpyt.agents.checks import check_apart, check_q_outputs
-from rlpyt.agents.exploration import EpsilonGreedyExploration, Exploration
-from rlpyt.agents.heads import Head, QHead
 from rlpyt.agents.networks import Held, Network
+from rlpyt.agents.own_models import check_apart, check_q_outputs
+from rlpyt.agents.rules import EpsilonGreedyExploration, Exploration, Head, QHead
 from rlpyt.core import QAgent
 from rlpyt.distributions import EpsilonGreedy
 from rlpyt.functional import ScheduleLike

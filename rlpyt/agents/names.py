@@ -46,40 +46,37 @@ OffPolicyAgent = BaseAgent
 
 
 def kind_of(*classes: type[BaseAgent]) -> Callable[[C], C]:
-    """Return a decorator that lets a class pass for a subclass of others."""
+    """Return a decorator that makes a dataclass, and lets it pass for a subclass of others."""
 
-    def registered(cls: C) -> C:
+    def made(cls: C) -> C:
+        dataclass(kw_only=True, eq=False)(cls)
         for other in classes:
             other.register(cls)
         return cls
 
-    return registered
+    return made
 
 
 # ---- recurrent agents ----
 
 
 @kind_of(CategoricalPgAgent)
-@dataclass(kw_only=True, eq=False)
 class RecurrentCategoricalPgAgent(PgAgent):
     """`CategoricalPgAgent` whose model carries a state."""
 
     actions: ClassVar[str] = "discrete"
-
     recurrent: bool | str = True
 
 
 @kind_of(GaussianPgAgent)
-@dataclass(kw_only=True, eq=False)
 class RecurrentGaussianPgAgent(PgAgent):
     """`GaussianPgAgent` whose model carries a state."""
 
     actions: ClassVar[str] = "continuous"
-
     recurrent: bool | str = True
 
 
-@dataclass(kw_only=True, eq=False)
+@kind_of()
 class R2d1Agent(DqnAgent):
     """`DqnAgent` whose model carries a state."""
 
@@ -87,7 +84,6 @@ class R2d1Agent(DqnAgent):
 
 
 @kind_of(CatDqnAgent)
-@dataclass(kw_only=True, eq=False)
 class RecurrentCatDqnAgent(WithAtoms, DqnAgent, CategoricalQAgent):
     """`CatDqnAgent` whose model carries a state."""
 
@@ -95,7 +91,6 @@ class RecurrentCatDqnAgent(WithAtoms, DqnAgent, CategoricalQAgent):
 
 
 @kind_of(QrDqnAgent)
-@dataclass(kw_only=True, eq=False)
 class RecurrentQrDqnAgent(WithQuantiles, DqnAgent):
     """`QrDqnAgent` whose model carries a state."""
 
@@ -103,7 +98,6 @@ class RecurrentQrDqnAgent(WithQuantiles, DqnAgent):
 
 
 @kind_of(IqnAgent)
-@dataclass(kw_only=True, eq=False)
 class RecurrentIqnAgent(WithImplicitQuantiles, DqnAgent):
     """`IqnAgent` whose model carries a state."""
 
@@ -111,7 +105,6 @@ class RecurrentIqnAgent(WithImplicitQuantiles, DqnAgent):
 
 
 @kind_of(DdpgAgent)
-@dataclass(kw_only=True, eq=False)
 class RecurrentDdpgAgent(NoisyMu, QpgAgent, MuAgent):
     """`DdpgAgent` whose features carry a state."""
 
@@ -119,7 +112,6 @@ class RecurrentDdpgAgent(NoisyMu, QpgAgent, MuAgent):
 
 
 @kind_of(Td3Agent)
-@dataclass(kw_only=True, eq=False)
 class RecurrentTd3Agent(NoisyTarget, QpgAgent, NoisyTargetAgent):
     """`Td3Agent` whose features carry a state."""
 
@@ -127,7 +119,6 @@ class RecurrentTd3Agent(NoisyTarget, QpgAgent, NoisyTargetAgent):
 
 
 @kind_of(SacAgent)
-@dataclass(kw_only=True, eq=False)
 class RecurrentSacAgent(SquashedPolicy, QpgAgent):
     """`SacAgent` whose features carry a state."""
 
@@ -138,7 +129,6 @@ class RecurrentSacAgent(SquashedPolicy, QpgAgent):
 
 
 @kind_of(CategoricalPgAgent)
-@dataclass(kw_only=True, eq=False)
 class AtariFfAgent(AtariMixin, PgAgent):
     """`CategoricalPgAgent` with the small convolutional model of A3C (Mnih et al. 2016)."""
 
@@ -147,18 +137,15 @@ class AtariFfAgent(AtariMixin, PgAgent):
 
 
 @kind_of(CategoricalPgAgent)
-@dataclass(kw_only=True, eq=False)
 class AtariLstmAgent(AtariMixin, PgAgent):
     """Recurrent `CategoricalPgAgent` with the convolutional LSTM model."""
 
     actions: ClassVar[str] = "discrete"
     DefaultModelCls: ClassVar[ModelClass] = AtariLstmModel
-
     recurrent: bool | str = True
 
 
 @kind_of(GaussianPgAgent)
-@dataclass(kw_only=True, eq=False)
 class MujocoFfAgent(MujocoMixin, PgAgent):
     """`GaussianPgAgent` with separate networks for policy and value."""
 
@@ -167,17 +154,15 @@ class MujocoFfAgent(MujocoMixin, PgAgent):
 
 
 @kind_of(GaussianPgAgent)
-@dataclass(kw_only=True, eq=False)
 class MujocoLstmAgent(MujocoMixin, PgAgent):
     """Recurrent `GaussianPgAgent` with a shared LSTM."""
 
     actions: ClassVar[str] = "continuous"
     DefaultModelCls: ClassVar[ModelClass] = MujocoLstmModel
-
     recurrent: bool | str = True
 
 
-@dataclass(kw_only=True, eq=False)
+@kind_of()
 class AtariDqnAgent(AtariMixin, DqnAgent):
     """`DqnAgent` with the Nature network (Mnih et al. 2015)."""
 
@@ -185,17 +170,14 @@ class AtariDqnAgent(AtariMixin, DqnAgent):
 
 
 @kind_of(R2d1Agent)
-@dataclass(kw_only=True, eq=False)
 class AtariR2d1Agent(AtariMixin, DqnAgent):
     """`R2d1Agent` with the convolutional LSTM network of R2D2 (Kapturowski et al. 2019)."""
 
     DefaultModelCls: ClassVar[ModelClass] = AtariR2d1Model
-
     recurrent: bool | str = True
 
 
 @kind_of(CatDqnAgent)
-@dataclass(kw_only=True, eq=False)
 class AtariCatDqnAgent(AtariMixin, WithAtoms, DqnAgent, CategoricalQAgent):
     """`CatDqnAgent` with the Nature network."""
 

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar, overload
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -52,28 +52,20 @@ class Network(Generic[M]):
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    if TYPE_CHECKING:
-
-        @overload
-        def __get__(self, instance: None, owner: type) -> Self: ...
-        @overload
-        def __get__(self, instance: object, owner: type) -> M: ...
-
-    def __get__(self, instance: object | None, owner: type) -> Self | M:
-        """Return the network.
+    def __get__(self, instance: object | None, owner: type) -> M:
+        """Return the network; of the class, this object.
 
         Raises:
             AttributeError: if the agent has not built it, or is a worker's copy, which has only what acts.
         """
         if instance is None:
-            return self
+            return self  # type: ignore[return-value]  # which only inspection asks for
         networks: nn.ModuleDict = getattr(getattr(instance, self.home), self.part)
         if self.key not in networks:
             raise AttributeError(
                 f"{type(instance).__name__} has no {self.name}: it is not initialised, or is a worker's copy."
             )
-        network: M = networks[self.key]  # type: ignore[assignment]
-        return network
+        return networks[self.key]  # type: ignore[return-value]
 
     def __set__(self, instance: object, network: M) -> None:
         getattr(getattr(instance, self.home), self.part)[self.key] = network
@@ -87,27 +79,18 @@ class Held(Generic[T]):
         name: of the attribute there; None is the same name.
     """
 
-    def __init__(self, part: str, name: str | None = None) -> None:
+    def __init__(self, part: str, name: str = "") -> None:
         self.part, self.name = part, name
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = self.name or name
 
-    if TYPE_CHECKING:
-
-        @overload
-        def __get__(self, instance: None, owner: type) -> Self: ...
-        @overload
-        def __get__(self, instance: object, owner: type) -> T: ...
-
-    def __get__(self, instance: object | None, owner: type) -> Self | T:
-        """Return what the part has."""
-        assert self.name is not None
+    def __get__(self, instance: object | None, owner: type) -> T:
+        """Return what the part has; of the class, this object."""
         found: T = self if instance is None else getattr(getattr(instance, self.part), self.name)  # type: ignore[assignment]
         return found
 
     def __set__(self, instance: object, value: T) -> None:
-        assert self.name is not None
         setattr(getattr(instance, self.part), self.name, value)
 
 
@@ -202,15 +185,8 @@ class Networks(AgentNetworks):
         return [*self.acting.values(), *self.learning.values()]
 
     def named(self, key: str) -> nn.Module:
-        """Return a network by its key.
-
-        Raises:
-            AttributeError: if there is none: it is not built, or these are a worker's, which has only what acts.
-        """
-        for networks in (self.acting, self.learning):
-            if key in networks:
-                return networks[key]
-        raise AttributeError(f"{self._owner} has no network {key!r}: it is not initialised, or is a worker's copy.")
+        """Return a network by its key."""
+        return self.acting[key] if key in self.acting else self.learning[key]
 
     def check_built(self) -> None:
         """Raise RuntimeError if the networks are not built."""
@@ -251,13 +227,9 @@ class Networks(AgentNetworks):
     def run(
         self, network: nn.Module, inputs: Sequence[Buffer], rnn_state: Buffer = None, episode_start: Buffer = None
     ) -> tuple[Buffer, Buffer]:
-        """Return what a network gives and its next recurrent state, in torch's layout; None if there is none.
+        """Return what a network gives and its next recurrent state [N, B, H], None if there is none.
 
-        Args:
-            network: called as `ModelCls` is.
-            inputs: observation, previous action and previous reward, on the device.
-            rnn_state: before the first row, [N, B, H] leaves; None is zero.
-            episode_start: [T, B] bool, rows before which the state is zero.
+        The inputs are observation, previous action and previous reward, on the device; the state is that before them.
         """
         observation, prev_action, prev_reward = inputs
         rnn = (rnn_state, episode_start) if self.recurrent else ()

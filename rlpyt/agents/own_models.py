@@ -1,4 +1,4 @@
-"""Models of a user's own: how they are built with the arguments that they take, and what is checked of them."""
+"""Models of an agent: how they are built for the spaces, and what is checked of those of a user's own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from rlpyt.models import Model
+from rlpyt.agents.given import of_its_kind
+from rlpyt.core import Agent, example_inputs
+from rlpyt.distributions import Categorical, Gaussian, MultiCategorical
+from rlpyt.models import ActorModel, Encoder, FeatureModel, Model, QofMuMlpModel, encoded_action_size
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.spaces import EnvSpaces, random_value
 from rlpyt.types import Kwargs
@@ -141,20 +144,118 @@ def _kind(x: Any) -> str:
     return f"the object {x!r:.60}" if not isinstance(x, nn.Module) else f"an object, a {type(x).__name__}"
 
 
+class ModelBuilder:
+    """Makes networks of an agent, by its settings; its class names the builder as `BuilderCls`.
+
+    Args:
+        agent: with its spaces and distribution.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = of_its_kind(agent)
+        self.who = type(agent).__name__
+
+    def model(self) -> nn.Module:
+        """Return a new model for the spaces (a target network is another one)."""
+        agent = self.agent
+        offered = agent.make_env_to_model_kwargs(agent.env_spaces)
+        if agent.ModelCls is None:
+            model = self.default(type(agent).DefaultModelCls, offered)
+            knows_space = "observation_space" in offered
+        else:
+            model = build_model(f"{self.who}: ModelCls", agent.ModelCls, offered, agent.model_kwargs)
+            knows_space = False  # it may have been told the shape alone
+        if not knows_space and isinstance(model, Model) and isinstance(model.encoder, Encoder):
+            model.encoder.fit_to(agent.env_spaces.observation)
+        drop_inputs(model)
+        return model
+
+    def default(self, DefaultModelCls: Callable[..., nn.Module] | None, offered: Kwargs) -> nn.Module:
+        """Return the model used where no ModelCls was given, with its recurrent layer if it takes the choice."""
+        if DefaultModelCls is None:
+            raise TypeError(f"{self.who}: ModelCls is None, and there is no DefaultModelCls; expected one of them.")
+        recurrent = self.agent.recurrent
+        kwargs: Kwargs = {**self.agent.head.model_kwargs(), **copy_of_kwargs(self.agent.model_kwargs)}
+        if "recurrent" in inspect.signature(DefaultModelCls).parameters:
+            kwargs = self.with_recurrence(kwargs, "model_kwargs")
+        elif recurrent not in (True, False, "lstm"):
+            raise ValueError(
+                f"{self.who}: recurrent is {recurrent!r}, and its model of rlpyt 0.1 has an LSTM; "
+                "expected True. To choose the layer use an agent with the default model, such as "
+                "RecurrentCategoricalPgAgent, RecurrentGaussianPgAgent or R2d1Agent."
+            )
+        return build_model(f"{self.who}: the model", DefaultModelCls, offered, kwargs)
+
+    def with_recurrence(self, kwargs: Kwargs, name: str) -> Kwargs:
+        """Return the arguments of a default model with its recurrent layer, an LSTM unless one is named."""
+        recurrent, given = self.agent.recurrent, kwargs.get("recurrent")
+        if isinstance(recurrent, str) and given not in (None, recurrent):
+            raise ValueError(
+                f"{self.who}: recurrent is {recurrent!r}, and {given!r} in {name}; expected one of "
+                "them. Leave the other out."
+            )
+        layer = "lstm" if recurrent is True else recurrent
+        return {**({"recurrent": layer} if layer else {}), **kwargs}
+
+
+class ActorBuilder(ModelBuilder):
+    """Makes the networks of an agent with features, a policy over them, and action values."""
+
+    def model(self) -> ActorModel:
+        """Return features and policy."""
+        body = self.body()
+        self.agent._feature_size = body.output_size
+        return ActorModel(body, super().model())
+
+    def default(self, DefaultModelCls: Callable[..., nn.Module] | None, offered: Kwargs) -> nn.Module:
+        """Return the policy used where no ModelCls was given."""
+        kwargs = {"hidden_sizes": self.agent.hidden_sizes, **copy_of_kwargs(self.agent.model_kwargs)}
+        return build_model(f"{self.who}: the policy", DefaultModelCls, offered, kwargs)
+
+    def body(self) -> Model:
+        """Return a new network of features."""
+        agent = self.agent
+        space, kwargs = agent.env_spaces.observation, copy_of_kwargs(agent.feature_kwargs)
+        BodyCls = type(agent).BodyCls  # of the class, as a function in a class is no method of its objects here
+        if BodyCls is FeatureModel:
+            kwargs = self.with_recurrence(kwargs, "feature_kwargs")
+            features = FeatureModel(space, agent.distribution.dim, **kwargs)
+            if features.recurrent != bool(agent.recurrent):
+                raise ValueError(
+                    f"{self.who}: feature_kwargs has recurrent={kwargs.get('recurrent')!r}; expected "
+                    f"{'lstm or gru' if agent.recurrent else 'None'}. Recurrent are agents with recurrent=True, such "
+                    "as RecurrentDdpgAgent, RecurrentTd3Agent and RecurrentSacAgent, and they alone."
+                )
+            body: nn.Module = features
+        else:
+            offered = {"observation_space": space, "action_size": agent.distribution.dim}
+            body = build_model(f"{self.who}: BodyCls", BodyCls, offered, kwargs)
+        if not isinstance(body, Model) or not hasattr(body, "output_size"):
+            raise TypeError(
+                f"{self.who}: BodyCls made a {type(body).__name__}; expected a Model of rlpyt.models "
+                "with an `output_size`, the number of features. Derive its class from Model, and set this there."
+            )
+        if isinstance(body.encoder, Encoder):
+            body.encoder.fit_to(space)
+        drop_inputs(body)
+        return body
+
+    def q_model(self) -> nn.Module:
+        """Return the networks of action values."""
+        agent = self.agent
+        offered = {**agent.make_env_to_model_kwargs(agent.env_spaces), "n_models": agent.n_q}
+        sizes = {"hidden_sizes": agent.hidden_sizes} if agent.QModelCls is None else {}
+        kwargs = {**sizes, **agent.q_model_kwargs}
+        model = build_model(f"{self.who}: QModelCls", agent.QModelCls or QofMuMlpModel, offered, kwargs)
+        drop_inputs(model, Q_INPUTS)
+        return model
+
+
 # ---- checks ----
 
 
 def check_call(who: str, model: nn.Module, names: Sequence[str]) -> None:
-    """Refuse a model whose forward cannot be called with these arguments by position.
-
-    Args:
-        who: names agent and model in the message.
-        model: to be called.
-        names: of the arguments.
-
-    Raises:
-        TypeError: if it cannot.
-    """
+    """Refuse a model whose forward cannot be called with these arguments by position."""
     signature = _signature(model)
     if signature is None or _binds(signature, names) or _takes_no_previous(model, names):
         return
@@ -191,12 +292,7 @@ def _binds(signature: inspect.Signature, names: Sequence[str]) -> bool:
 
 @contextmanager
 def told_call(who: str, **inputs: Buffer) -> Iterator[None]:
-    """Add to an error from inside of a model what it was called with: the user has made no such call.
-
-    Args:
-        who: names agent and model in the note.
-        **inputs: of the call, by name.
-    """
+    """Add to an error from inside of a model what it was called with: the user has made no such call."""
     try:
         yield
     except Exception as error:
@@ -213,11 +309,7 @@ def _shapes(x: Buffer) -> str:
 
 
 def check_rnn_state(who: str, state: Buffer, n_rows: int) -> None:
-    """Refuse a recurrent state whose leaves are not [N, n_rows, ...].
-
-    Raises:
-        ValueError: if they are not.
-    """
+    """Refuse a recurrent state whose leaves are not [N, n_rows, ...]."""
     leaves = buffer_leaves(state)
     shapes = [shape_of(leaf) for leaf in leaves]
     if not leaves or any(len(shape) < 2 or shape[1] != n_rows for shape in shapes):
@@ -243,16 +335,9 @@ def described(x: Any) -> str:
 
 
 def check_not_probabilities(who: str, logits: torch.Tensor, sizes: Sequence[int]) -> None:
-    """Refuse outputs that are probabilities where logits are expected: a softmax of them is nearly uniform.
+    """Refuse probabilities where logits [n_rows, ..., sum(sizes)] are expected: a softmax of them is nearly uniform.
 
-    Args:
-        who: names agent and model in the message.
-        logits: [n_rows, ..., sum(sizes)] of different observations.
-        sizes: of the choices, which stand one after the other.
-
-    Raises:
-        ValueError: if all sum to 1 and differ from row to row. Constant ones, and those that are 0 and 1, may be what
-            is meant: these are warned of.
+    Constant ones, and those that are 0 and 1, may be what is meant: these are warned of.
     """
     choices = [x for x in logits.split(list(sizes), -1) if x.shape[-1] > 1]
     if not choices or not all(_sum_to_one(x) for x in choices):
@@ -281,3 +366,135 @@ def random_observations(env_spaces: EnvSpaces, n_rows: int) -> Buffer:
     for i, row in enumerate(rows):
         buffer[i] = row
     return torchify_buffer(buffer)
+
+
+# ---- checks of an agent's networks: another shape may fit, and mean something else ----
+
+
+def the_model(agent: Agent) -> str:
+    """Return in words whose model a message is about."""
+    return f"{type(agent).__name__}: the model, a {type(of_its_kind(agent).model).__name__},"
+
+
+@torch.no_grad()
+def outputs_of(agent: Agent, observation: Buffer = None, n_rows: int = 3) -> Buffer:
+    """Return what the model gives for observations, null ones by default, with no state before."""
+    null, prev_action, prev_reward = example_inputs(agent.env_spaces, n_rows)
+    rnn, model = [None] if agent.recurrent else [], of_its_kind(agent).model.eval()
+    inputs = null if observation is None else observation, of_its_kind(agent).networks.encode(prev_action), prev_reward
+    with told_call(the_model(agent), **dict(zip(INPUTS, inputs, strict=True))):
+        return model(*inputs, *rnn)
+
+
+def random_outputs(agent: Agent, n_rows: int = 8) -> Buffer:
+    """Return the same for different observations; None where the model fails on what may never occur."""
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return outputs_of(agent, random_observations(agent.env_spaces, n_rows), n_rows)
+    except Exception:
+        return None
+
+
+def check_policy_outputs(agent: Agent) -> None:
+    """Refuse a model that does not give the parameters of the distribution, and a value."""
+    check_call(the_model(agent), of_its_kind(agent).model, RNN_INPUTS if agent.recurrent else INPUTS)
+    outputs, distribution = outputs_of(agent), agent.distribution
+    names = [*distribution.DistInfo._fields, "value"]
+    given = list(outputs) if isinstance(outputs, tuple | list) else [outputs]
+    got = [shape_of(output) for output in given[: len(names)]]
+    if type(distribution) in (Categorical, MultiCategorical, Gaussian):
+        size = encoded_action_size(agent.env_spaces.action)
+        shapes = [*[(3, size)] * (len(names) - 1), (3,)]
+    else:  # which alone knows the sizes of its parameters
+        shapes = [*got[: len(names) - 1], (3,)]
+    if got != shapes or len(given) != len(names) + bool(agent.recurrent):
+        expected = ", ".join(f"{name} {list(shape)}" for name, shape in zip(names, shapes, strict=False))
+        raise ValueError(
+            f"{the_model(agent)} gave {described(outputs)} for 3 rows; "
+            f"expected {expected}{', and its next state' if agent.recurrent else ''}. Let its forward return these."
+        )
+    if agent.recurrent:
+        check_rnn_state(the_model(agent), given[-1], 3)
+    sizes = _logit_sizes(distribution)
+    at_random = random_outputs(agent) if sizes else None
+    if at_random is not None:
+        check_not_probabilities(the_model(agent), at_random[0], sizes)
+
+
+def _logit_sizes(distribution: object) -> list[int]:
+    """Return how many logits each choice has; none of distributions that take no logits, or are one's own."""
+    if type(distribution) is Categorical:
+        return [distribution.dim]
+    return distribution.dims if type(distribution) is MultiCategorical else []
+
+
+def check_q_outputs(agent: Agent) -> None:
+    """Refuse a network whose outputs the agent's head cannot read."""
+    who, head = the_model(agent), of_its_kind(agent).head
+    check_call(who, of_its_kind(agent).model, RNN_INPUTS if agent.recurrent else INPUTS)
+    given = outputs_of(agent)
+    pair = isinstance(given, tuple | list) and len(given) == 2
+    if not (head.fits(given[0] if pair else None, 3) if agent.recurrent else head.fits(given, 3)):
+        state = ", and its next state, as a tuple" if agent.recurrent else ", no tuple"
+        raise ValueError(
+            f"{who} gave {described(given)} for 3 rows; expected {head.expects(3)}{state}. Let its forward return this."
+        )
+    if agent.recurrent:
+        check_rnn_state(who, given[1], 3)
+    if (sizes := head.logit_sizes) and (at_random := random_outputs(agent)) is not None:
+        logits = at_random[0] if agent.recurrent else at_random
+        if isinstance(logits, torch.Tensor):
+            check_not_probabilities(who, logits, sizes)
+
+
+@torch.no_grad()
+def check_actor_outputs(agent: Agent) -> None:
+    """Refuse a policy and action values over features that take other arguments, or give other outputs."""
+    own, who, dim = of_its_kind(agent), type(agent).__name__, agent.distribution.dim
+    pi, q_model = own.model.pi, own.q_model
+    check_call(f"{who}: the body", own.model.body, RNN_INPUTS if agent.recurrent else INPUTS)
+    policy = f"{who}: the policy, a {type(pi).__name__},"
+    action_values = f"{who}: the action values, a {type(q_model).__name__},"
+    check_call(policy, pi, INPUTS)
+    check_call(action_values, q_model, Q_INPUTS)
+    for module in agent.networks.modules():
+        module.eval()
+    inputs, action = example_inputs(agent.env_spaces, 3), torch.zeros(3, dim)
+    with told_call(f"{who}: the body", observation=inputs[0]):
+        rows = own.features(*inputs)
+    with told_call(policy, features=rows.observation):
+        output = own.pi(rows)
+    _check_policy(policy, output, own.policy_outputs, (3, dim))
+    with told_call(action_values, features=rows.observation, action=action):
+        q = own.q(rows, action)
+    if q.shape != (own.n_q, 3):
+        raise ValueError(
+            f"{action_values} are {list(q.shape)} for 3 "
+            f"rows; expected [{own.n_q}, 3], of n_q = {own.n_q} networks. Let it make n_models networks, and "
+            "leave out a last dimension of 1."
+        )
+
+
+def _check_policy(who: str, output: Buffer, names: tuple[str, ...], shape: tuple[int, int]) -> None:
+    given = list(output) if isinstance(output, tuple | list) and len(names) > 1 else [output]
+    if names and [shape_of(x) for x in given] != [shape] * len(names):
+        raise ValueError(
+            f"{who} gave {described(output)} for 3 rows; expected "
+            f"{', '.join(f'{name} {list(shape)}' for name in names)}. Let its forward return this."
+        )
+
+
+def check_apart(who: str, network: nn.Module, target: nn.Module) -> None:
+    """Refuse a network and its target that are one module, or share weights: the target's do not learn.
+
+    Both may have the same weights that are frozen.
+    """
+    own = {id(x) for x in network.parameters() if x.requires_grad}
+    shared = [name for name, x in target.named_parameters() if id(x) in own]
+    if network is target or shared:
+        what = "the same module again" if network is target else f"a module with weights of the first, {shared[0]}"
+        raise ValueError(
+            f"{who} returned {what}, when it was called for the target network; expected a new module at every call, "
+            "as the target's weights do not learn. Make all layers inside the class or function, such as "
+            "ModelCls=Net in place of lambda: net; layers with weights to begin from are copied by copy.deepcopy."
+        )

@@ -11,10 +11,9 @@ import torch
 from torch import nn
 
 from rlpyt.agents.base import BaseAgent
-from rlpyt.agents.checks import check_policy_outputs
-from rlpyt.agents.exploration import Exploration, Sampling
-from rlpyt.agents.heads import Head, PolicyHead
 from rlpyt.agents.networks import Network
+from rlpyt.agents.own_models import check_policy_outputs
+from rlpyt.agents.rules import Exploration, Head, PolicyHead, Sampling
 from rlpyt.core import PolicyAgent
 from rlpyt.distributions import Gaussian, categorical_of
 from rlpyt.models import PgModel, RunningMeanStdModel

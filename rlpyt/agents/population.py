@@ -15,11 +15,9 @@ from torch.func import functional_call, vmap
 
 from rlpyt.agents.actor import ModelActor
 from rlpyt.agents.base import BaseAgent
-from rlpyt.agents.checks import outputs_of, the_model
-from rlpyt.agents.exploration import BestActions, Exploration
-from rlpyt.agents.heads import ChoiceHead, Head
 from rlpyt.agents.networks import Held, Network, Networks
-from rlpyt.agents.own_models import INPUTS, check_call, described, shape_of
+from rlpyt.agents.own_models import INPUTS, check_call, described, outputs_of, shape_of, the_model
+from rlpyt.agents.rules import ChoiceHead, Head
 from rlpyt.core import PopulationPolicyAgent, example_inputs
 from rlpyt.distributions import ActionUnits, Categorical, MultiCategorical, categorical_of
 from rlpyt.models import PolicyModel, encoded_action_size
@@ -219,7 +217,6 @@ class PopulationAgent(BaseAgent, PopulationPolicyAgent):
 
     DefaultModelCls: ClassVar[Callable[..., nn.Module] | None] = PolicyModel
     HeadCls: ClassVar[type[Head]] = ChoiceHead
-    ExplorationCls: ClassVar[type[Exploration]] = BestActions
     ActorCls: ClassVar[type[ModelActor]] = PopulationActor
 
     population = Network[Population]("acting", "population")

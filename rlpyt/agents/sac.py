@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import nn
 
-from rlpyt.agents.heads import Head, SquashedGaussianHead
 from rlpyt.agents.qpg import QpgAgent
+from rlpyt.agents.rules import Head, SquashedGaussianHead
 from rlpyt.distributions import DistInfoStd, SquashedGaussian
 from rlpyt.models import PiMlpModel
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple

@@ -107,20 +107,11 @@ class AgentNetworks(ABC):
 
     @abstractmethod
     def warm_up(self, inputs: AgentInputs, init_rnn_state: Buffer, episode_start: Buffer) -> tuple[Buffer, ...]:
-        """Return the recurrent states of network and target network after rows, both from one state before.
-
-        Args:
-            inputs: [T, B] rows.
-            init_rnn_state: before the first row, [B, N, H] leaves; None is zero.
-            episode_start: [T, B] bool, rows before which the state is zero.
-        """
+        """Return the recurrent states of network and target network after [T, B] rows, both from one state before."""
 
     @abstractmethod
     def rewinder(self) -> Callable[[], None]:
-        """Return an undo function for what forward passes move from now on.
-
-        These are random streams of their own (dropout), and buffers, such as the means of a batch normalisation.
-        """
+        """Return an undo function for what forward passes move from now on: own random streams, and buffers."""
 
     @abstractmethod
     def input_description(self) -> str:
@@ -234,14 +225,7 @@ class Agent(ABC):
 
     @abstractmethod
     def play(self, env: object, n_episodes: int = 1, *, seed: int = 0, deterministic: bool = True) -> list[TrajInfo]:
-        """Run whole episodes in an environment of the caller's, and return their statistics.
-
-        Args:
-            env: any single environment that a sampler takes; it stays open.
-            n_episodes: how many.
-            seed: of the first episode; the next ones have the next seeds.
-            deterministic: whether to take the most probable action, without exploration, instead of a sampled one.
-        """
+        """Run whole episodes in an environment of the caller's, and return their statistics."""
 
     @abstractmethod
     def reset(self) -> None:

@@ -29,8 +29,8 @@ from rlpyt.agents import (
     SacAgent,
     Td3Agent,
 )
-from rlpyt.agents.exploration import Exploration
 from rlpyt.agents.networks import Network
+from rlpyt.agents.rules import Exploration
 from rlpyt.core import Agent
 from rlpyt.models import update_target
 from rlpyt.spaces import EnvSpaces
@@ -300,9 +300,6 @@ class ParameterNoise(Exploration):
     def model(self, actor: Any) -> nn.Module:
         network: nn.Module = actor.exploration
         return network
-
-    def action(self, output: torch.Tensor, actor: Any) -> torch.Tensor:
-        return self.agent.head.best(output)
 
 
 class NoisyWeightsAgent(DqnAgent):

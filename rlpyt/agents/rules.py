@@ -1,0 +1,383 @@
+"""Rules of acting: how an agent reads what its networks give, which actions are best by it, and how it explores.
+
+An agent's class names its rules as `HeadCls` and `ExplorationCls`. Each is made with the agent, whose settings,
+networks and distribution it finds as `self.agent`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import gymnasium
+import numpy as np
+import torch
+
+from rlpyt.agents.actor import ModelActor
+from rlpyt.agents.given import of_its_kind
+from rlpyt.agents.networks import Numbers
+from rlpyt.core import Agent
+from rlpyt.distributions import DistInfoLogits, DistInfoStd
+from rlpyt.models import NoisyLinear
+from rlpyt.namedarraytuple import Buffer
+from rlpyt.types import Kwargs
+
+BEST, EXPLORE, FIRST = "best", "explore", "first"
+"""Ways to act of a policy with action values: by the policy alone, exploring, and before the first update."""
+
+# ---- exploration ----
+
+
+class Annealing:
+    """Count of how far exploration has gone from its first (0) to its last value (1), in every process that acts."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self._numbers = numbers
+        self._schedule: Callable[[int], float | None] | None = None
+
+    @property
+    def fraction(self) -> float:
+        """How far it has gone, from 0 to 1."""
+        return float(self._numbers["annealed"][0])
+
+    def set(self, fraction: float) -> None:
+        """Set how far it has gone."""
+        self._numbers["annealed"][:] = fraction
+
+    def follow(self, schedule: Callable[[int], float | None]) -> None:
+        """Follow a schedule over iterations; see `rlpyt.core.Agent.explore_by`."""
+        self._schedule = schedule
+
+    def after(self, itr: int) -> float | None:
+        """Return how far it has gone after an iteration by the schedule; None leaves it as it is."""
+        return None if self._schedule is None else self._schedule(itr)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return the state of a copy, without the algorithm's schedule: it holds the replay, and sets it again."""
+        return {**vars(self), "_schedule": None}
+
+
+class Exploration:
+    """Rule of exploration, one object for all actors of an agent; here there is none, and actions are the best ones.
+
+    A rule keeps nothing itself: what it keeps of environments from step to step is `actor.exploration_state`, and what
+    holds for a batch or an evaluation `actor.exploration`.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = of_its_kind(agent)
+
+    def begin(self, actor: ModelActor) -> None:
+        """Set `actor.exploration` where a batch, or an evaluation, begins."""
+
+    def state(self, n_rows: int) -> torch.Tensor | None:
+        """Return the null state [n_rows, ...] that is kept from step to step; None for a rule without one."""
+        return None
+
+    def model(self, actor: ModelActor) -> Buffer:
+        """Return the network that acts."""
+        return self.agent.model
+
+    def noisy_layers(self) -> list[NoisyLinear]:
+        """Return the layers whose noise is drawn at every step of training's environments."""
+        return []
+
+    def action(self, output: Buffer, actor: ModelActor) -> Buffer:
+        """Return actions [B] to learn from, of what `agent.act` takes."""
+        return self.agent.head.best(output)
+
+    def mean_epsilon(self, fraction: float, n_envs: int) -> float | None:
+        """Return the mean probability of a random action, for the log; see `rlpyt.core.QAgent`."""
+        return None
+
+
+class EpsilonGreedyExploration(Exploration):
+    """Random actions with probability epsilon, which may be another one in each environment; see `DqnAgent`."""
+
+    def begin(self, actor: ModelActor) -> None:
+        """Take epsilon [B] or [1]: in evaluation `eps_eval`, and 1 before a run's first iteration.
+
+        A deterministic evaluation has epsilon 0, before the first iteration too.
+        """
+        if not actor.evaluation:
+            actor.exploration = self.epsilon(actor)
+            return
+        epsilon = self.agent.eps_eval if actor.itr > 0 or actor.by_hand else 1.0
+        actor.exploration = torch.tensor([0.0 if actor.deterministic else epsilon])
+
+    def noisy_layers(self) -> list[NoisyLinear]:
+        """Return the noisy layers of the network."""
+        return [layer for layer in self.agent.model.modules() if isinstance(layer, NoisyLinear)]
+
+    def action(self, output: Buffer, actor: ModelActor) -> Buffer:
+        """Return the best actions by q [B, A], and random ones with probability epsilon."""
+        distribution = self.agent.distribution
+        return distribution.sample(output, actor.exploration, actor.draw(distribution.draw_noise))
+
+    def epsilon(self, actor: ModelActor | None = None) -> torch.Tensor:
+        """Return epsilon of an actor's environments, [B] or [1], as it stands for training; None is one by hand."""
+        agent = self.agent
+        if agent.eps_train is not None:
+            return torch.tensor(agent.numbers["eps_train"], dtype=torch.float32)
+        actor = actor or agent.by_hand.actor
+        final = self._final_epsilon(actor.global_B)
+        final = final if agent.eps_final_min is None else final[actor.env_ranks]
+        return agent.eps_init + agent.fraction * (final - agent.eps_init)
+
+    def mean_epsilon(self, fraction: float, n_envs: int) -> float:
+        """Return the mean epsilon over all environments of a run."""
+        agent = self.agent
+        if agent.eps_train is not None:  # as it stands: the fraction is of the way that it replaces
+            return float(agent.numbers["eps_train"][0])
+        return float(agent.eps_init + fraction * (self._final_epsilon(n_envs).double().mean().item() - agent.eps_init))
+
+    def _final_epsilon(self, n_envs: int) -> torch.Tensor:
+        """Return the final epsilon of the environments of a run, [n_envs], or [1] where all have the same."""
+        lowest, final = self.agent.eps_final_min, self.agent.eps_final
+        return torch.tensor([final]) if lowest is None else torch.logspace(np.log10(lowest), np.log10(final), n_envs)
+
+
+class Sampling(Exploration):
+    """Samples of the distribution, as a policy gradient asks for."""
+
+    def action(self, output: Buffer, actor: ModelActor) -> Buffer:
+        """Return samples."""
+        return sample(output[0], actor)
+
+
+def sample(dist_info: Buffer, actor: ModelActor) -> Buffer:
+    """Return actions [B] of the agent's distribution, with the noise of an actor's environments."""
+    distribution = actor.agent.distribution
+    return distribution.sample(dist_info, actor.draw(distribution.draw_noise))
+
+
+class PolicyExploration(Exploration):
+    """Samples of the policy, and before the first update of the whole action space; see `QpgAgent`."""
+
+    def begin(self, actor: ModelActor) -> None:
+        """Choose the way to act.
+
+        An evaluation before the first iteration is as in training while nothing was learned yet, unless it is
+        deterministic. Other evaluations are by the policy alone. A policy that starts from given weights has learned.
+        """
+        has_learned = self.agent._starts_trained or self.agent.fraction > 0.0
+        best = actor.evaluation and (actor.itr > 0 or has_learned or actor.deterministic)
+        actor.exploration = BEST if best else EXPLORE if has_learned else FIRST
+
+    def action(self, output: Buffer, actor: ModelActor) -> Buffer:
+        """Return actions [B] in the way that `begin` chose."""
+        if actor.exploration == BEST:
+            return super().action(output, actor)
+        if actor.exploration == EXPLORE:
+            return self.explore(output, actor)
+        units, std = self.agent.distribution, self.agent.pretrain_std
+        if std is None:
+            return units.decode(actor.draw(units.draw_uniform))
+        x = units.encode(super().action(output, actor)) + std * actor.draw(units.draw_noise)
+        return units.decode(x.clamp(-1, 1))
+
+    def explore(self, output: Buffer, actor: ModelActor) -> Buffer:
+        """Return the actions [B] to learn from, once updates have begun: samples of the policy."""
+        return sample(output, actor)
+
+
+class GaussianNoise(PolicyExploration):
+    """Noise added to a deterministic policy in units of the bounds, and clipped to them.
+
+        noise_t = action_noise_correlation * noise_{t-1} + sqrt(1 - action_noise_correlation^2) * action_std * N(0, I)
+
+    from noise_0 = 0 where an episode starts: with a correlation c an AR(1) process, which is the Ornstein-Uhlenbeck
+    process of theta = 1 - c with time steps of 1; its standard deviation tends to action_std.
+    """
+
+    def state(self, n_rows: int) -> torch.Tensor | None:
+        """Return the noise of the step before, zero; None where steps are independent."""
+        return torch.zeros(n_rows, self.agent.distribution.dim) if self.agent.action_noise_correlation else None
+
+    def explore(self, output: Buffer, actor: ModelActor) -> Buffer:
+        """Return mu with noise."""
+        agent, c = self.agent, self.agent.action_noise_correlation
+        noise = actor.draw(agent.distribution.draw_noise) * agent.numbers["action_std"].item()
+        if actor.exploration_state is not None:
+            noise = actor.exploration_state = c * actor.exploration_state + (1 - c * c) ** 0.5 * noise
+        if agent.action_noise_clip is not None:
+            noise = noise.clamp(-agent.action_noise_clip, agent.action_noise_clip)
+        return agent.distribution.decode((output + noise).clamp(-1, 1))
+
+
+# ---- heads ----
+
+
+class Head:
+    """Reading of what an agent's networks give; here it is read as it is."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = of_its_kind(agent)
+
+    def read(self, output: Buffer) -> Buffer:
+        """Return what `act` and `agent_info` of the agent take, of what the model gives, on its device."""
+        return output
+
+    def best(self, output: Buffer) -> Buffer:
+        """Return the actions [B] of a deterministic evaluation, of what `read` returned.
+
+        Raises:
+            TypeError: if the head has no such rule.
+        """
+        raise TypeError(
+            f"{type(self).__name__}: has no rule for a deterministic evaluation; expected one. Write best(self, "
+            f"output), which returns actions [B] without noise, or act of {type(self.agent).__name__}."
+        )
+
+    def model_kwargs(self) -> Kwargs:
+        """Return the arguments that the default model is given beside those of the user."""
+        return {}
+
+    def loaded(self) -> None:
+        """Take in that the agent's state was loaded."""
+
+
+class PolicyHead(Head):
+    """Parameters of a distribution, and a value."""
+
+    def read(self, output: Buffer) -> tuple[Buffer, torch.Tensor]:
+        """Return distribution parameters and value."""
+        *params, value = output
+        return self.agent.distribution.DistInfo(*params), value
+
+    def best(self, output: Buffer) -> Buffer:
+        """Return the most probable actions [B]."""
+        return self.agent.distribution.mode(output[0])
+
+
+class QHead(Head):
+    """Values q [.., A] of all actions."""
+
+    expected = "q [{n}, {A}]"
+    """What the network should give for n rows, in words."""
+    logit_sizes: tuple[int, ...] = ()
+    """How many logits each choice has, where the network gives logits."""
+
+    def best(self, output: torch.Tensor) -> torch.Tensor:
+        """Return the best actions by q [B, A]."""
+        return output.argmax(-1)
+
+    def expects(self, n_rows: int) -> str:
+        """Return in words what the network should give for rows."""
+        return self.expected.format(n=n_rows, A=self._n_actions)
+
+    def fits(self, output: Buffer, n_rows: int) -> bool:
+        """Return whether values of all actions follow from an output for rows."""
+        try:
+            q = self.read(output)
+        except (AttributeError, IndexError, TypeError, ValueError, RuntimeError):
+            return False
+        # An agent of one's own may act in other spaces.
+        return isinstance(q, torch.Tensor) and (self._n_actions == "A" or q.shape == (n_rows, self._n_actions))
+
+    @property
+    def _n_actions(self) -> int | str:
+        space = self.agent.env_spaces.action
+        return int(space.n) if isinstance(space, gymnasium.spaces.Discrete) else "A"
+
+
+class Atoms(QHead):
+    """Logits of fixed atoms, evenly over a range (Bellemare et al. 2017); see `CatDqnAgent`."""
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(agent)
+        n_atoms = self.agent.n_atoms
+        self.logit_sizes = (n_atoms,)
+        self.expected = f"logits of the atoms [{{n}}, {{A}}, {n_atoms}] (n_atoms is {n_atoms})"
+        self._z = torch.empty(0)
+        self._z_of: tuple[float, float, torch.device] | None = None  # range and device that the atoms are of
+
+    @property
+    def z(self) -> torch.Tensor:
+        """Values of the atoms, [n_atoms] float32."""
+        if not torch.compiler.is_compiling():  # compiled code cannot read the range; it takes the atoms as they are
+            networks = self.agent.networks
+            V_min, V_max = networks.numbers["V_range"].tolist()
+            if self._z_of != (V_min, V_max, networks.device):
+                self._z = torch.linspace(V_min, V_max, self.agent.n_atoms, device=networks.device)
+                self._z_of = V_min, V_max, networks.device
+        return self._z
+
+    def set_range(self, V_min: float, V_max: float) -> None:
+        """Set the range of the atoms, in every process that acts."""
+        self.agent.networks.numbers["V_range"][:] = V_min, V_max
+        self.loaded()
+
+    def loaded(self) -> None:
+        """Make the atoms of the range anew."""
+        _ = self.z
+
+    def read(self, output: torch.Tensor) -> torch.Tensor:
+        """Return the mean of each action's distribution, [.., A]."""
+        # No matrix product: under autocast one would round probabilities, atoms and values to bfloat16.
+        return (output.softmax(-1) * self.z).sum(-1)
+
+    def model_kwargs(self) -> Kwargs:
+        """Return the number of atoms."""
+        return {"n_atoms": self.agent.n_atoms}
+
+    def fits(self, output: Buffer, n_rows: int) -> bool:
+        """Return whether an output for rows has the atoms."""
+        atoms_fit = not isinstance(output, torch.Tensor) or output.shape[-1:] == (self.agent.n_atoms,)
+        return atoms_fit and super().fits(output, n_rows)
+
+
+class QuantileHead(QHead):
+    """Quantiles at the midpoints of equal fractions (Dabney et al. 2018); see `QrDqnAgent`."""
+
+    expected = "quantiles [{n}, {A}, n]"
+
+    def read(self, output: torch.Tensor) -> torch.Tensor:
+        """Return the mean of each action's quantiles, [.., A]."""
+        return output.mean(-1)
+
+    def model_kwargs(self) -> Kwargs:
+        """Return the number of quantiles."""
+        return {"n_atoms": self.agent.n_quantiles}
+
+
+class ImplicitQuantileHead(QHead):
+    """Quantiles at fractions that the network is given; see `IqnAgent`."""
+
+    expected = "Quantiles of rlpyt.models: value [{n}, {A}, n] and tau [{n}, n]"
+
+    def read(self, output: Buffer) -> Buffer:
+        """Return the mean of each action's quantiles, [.., A]."""
+        return output.value.mean(-1)
+
+
+class MuHead(Head):
+    """Actions mu [.., A] of a deterministic policy, in units of the bounds."""
+
+    def best(self, output: Buffer) -> Buffer:
+        """Return mu as actions."""
+        return self.agent.distribution.decode(output)
+
+
+class SquashedGaussianHead(Head):
+    """Mean and log_std [.., A] of a squashed Gaussian."""
+
+    def read(self, output: Buffer) -> DistInfoStd:
+        """Return the parameters of the distribution."""
+        return DistInfoStd(*output)
+
+    def best(self, output: Buffer) -> Buffer:
+        """Return the squashed mean."""
+        return self.agent.distribution.mode(output)
+
+
+class ChoiceHead(Head):
+    """Scores of discrete actions, the discrete actions themselves, or numbers for a Box; see `PopulationAgent`."""
+
+    def best(self, output: torch.Tensor) -> Buffer:
+        """Return the actions [B] with the highest scores, or those that the model gives."""
+        distribution = self.agent.distribution
+        if isinstance(self.agent.env_spaces.action, gymnasium.spaces.Box):
+            in_bounds = self.agent.box_units == "bounds"
+            x = output if in_bounds else distribution.encode(output.reshape(-1, *distribution.shape))
+            return distribution.decode(x.clamp(-1.0, 1.0))
+        return distribution.mode(DistInfoLogits(output)) if output.is_floating_point() else output.long()
