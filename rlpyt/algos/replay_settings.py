@@ -43,38 +43,13 @@ _FRAMES = 16  # more than a stack of them has
 
 
 @dataclass(kw_only=True, eq=False)
-class ReplaySettings(Settings, Scheduled):
-    """Settings of the algorithms with a replay, beside those of `RlAlgorithm`, and how the replay is made of them.
-
-    The size of the replay and the lengths of its sequences are fixed for the run, because memory is allocated by them.
-    """
+class StorageSettings:
+    """Where the rows of a replay are, and how batches are made of them."""
 
     group: ClassVar[str] = "replay"
-    fixed: ClassVar[Mapping[str, str]] = {
-        "n_step_return": ", as the replay keeps that many rows ahead of those that are drawn. Give one number; for "
-        "another one later, start a second run from the weights of the first (initial_model_state_dict of the agent)",
-        "replay_size": ", as its memory is allocated once. Give the largest number of rows",
-        "batch_T": ", as the replay is laid out by it. Give a number, and schedule batch_B or replay_ratio",
-    }
 
-    appends_apart: ClassVar[bool] = True
-
-    batch_size: CountLike = 32
-    """Transitions an update, a whole number; what a schedule gives is rounded, to at least 1. Not used with sequences:
-    an update takes batch_B of them."""
-    min_steps_learn: int = int(5e4)
-    """Steps, all environments counted, that the first update waits for."""
     replay_size: int = int(1e6)
     """Rows that the replay holds, all environments counted."""
-    replay_ratio: ScheduleLike = 8.0
-    """Rows consumed by updates for every row collected, rounded to whole updates an iteration. Warm-up rows count, and
-    so do the final rows of episodes among those collected."""
-    n_step_return: int = 1
-    """Rewards in the target before the bootstrap. Fixed for the run, as the replay reads that many rows ahead."""
-    target_update_tau: ScheduleLike = 1.0
-    """Fraction by which the target networks move at every target update; 1 copies."""
-    target_update_interval: CountLike = 1
-    """Updates between target updates, a whole number; what a schedule gives is rounded, to at least 1."""
     frame_stack: int | None = None
     """Frames in an observation's stack, of which the replay keeps each once; None asks the observation space
     (`AtariEnv` and the vector environments of Atari tell), 1 keeps whole observations."""
@@ -83,6 +58,27 @@ class ReplaySettings(Settings, Scheduled):
     replay_on_device: bool = False
     """Whether the agent's device has a copy of the observations, from which batches are gathered there. It has to hold
     them all."""
+    prefetch: bool = False
+    """Whether a thread draws the batch of the next update while an update computes. Batches are the same. It needs
+    several updates an iteration, and a replay without priorities or `late_priorities`."""
+    random_shift: int = 0
+    """Pixels by which the images of a batch are shifted at random, once an update (DrQ with K = M = 1); 0 does not."""
+    augment: Augmentation | None = None
+    """Random change of the observations of a batch, once an update; None is `RandomShift(random_shift)`."""
+    ReplayCls: Callable[..., Replay] | None = None
+    """Makes the replay, called with what `ReplayBuffer` is called with; None is `ReplayBuffer`."""
+    IndexCls: Callable[[np.random.Generator], Index] | None = None
+    """Makes an index of one's own, called with the replay's random stream; None is the library's."""
+    ReadingCls: Callable[..., Reading] | None = None
+    """Makes a reading of one's own, called with `n_step_return`; or for sequences with `batch_T`, `warmup_T`,
+    `n_step_return` and `store_rnn_state_interval`. None is `Transitions` or `Sequences`."""
+
+
+@dataclass(kw_only=True, eq=False)
+class PrioritySettings:
+    """Settings of a prioritised replay."""
+
+    group: ClassVar[str] = "priorities"
 
     prioritized_replay: bool = False
     """Whether rows are drawn in proportion to priority ** pri_alpha (Schaul et al. 2016)."""
@@ -102,20 +98,15 @@ class ReplaySettings(Settings, Scheduled):
     """Whether new rows get priorities from what the agent recorded as it acted; None where replay is prioritised."""
     unique_draws: bool = False
     """Whether no row comes twice in one prioritised batch."""
-
-    prefetch: bool = False
-    """Whether a thread draws the batch of the next update while an update computes. Batches are the same. It needs
-    several updates an iteration, and a replay without priorities or `late_priorities`."""
     late_priorities: bool = False
     """With `prefetch`, whether a batch is drawn before the priorities of the update before it are known."""
 
-    ReplayCls: Callable[..., Replay] | None = None
-    """Makes the replay, called with what `ReplayBuffer` is called with; None is `ReplayBuffer`."""
-    IndexCls: Callable[[np.random.Generator], Index] | None = None
-    """Makes an index of one's own, called with the replay's random stream; None is the library's."""
-    ReadingCls: Callable[..., Reading] | None = None
-    """Makes a reading of one's own, called with `n_step_return`; or for sequences with `batch_T`, `warmup_T`,
-    `n_step_return` and `store_rnn_state_interval`. None is `Transitions` or `Sequences`."""
+
+@dataclass(kw_only=True, eq=False)
+class SequenceSettings:
+    """Settings of an algorithm that learns from sequences."""
+
+    group: ClassVar[str] = "sequences"
 
     batch_T: int | None = None
     """Rows of a sequence to train on."""
@@ -129,10 +120,37 @@ class ReplaySettings(Settings, Scheduled):
     pri_eta: ScheduleLike = 0.9
     """Weight of the largest against the mean TD error in the priority of a sequence."""
 
-    random_shift: int = 0
-    """Pixels by which the images of a batch are shifted at random, once an update (DrQ with K = M = 1); 0 does not."""
-    augment: Augmentation | None = None
-    """Random change of the observations of a batch, once an update; None is `RandomShift(random_shift)`."""
+
+@dataclass(kw_only=True, eq=False)
+class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settings, Scheduled):
+    """Settings of the algorithms with a replay, beside those of `RlAlgorithm`, and how the replay is made of them.
+
+    The size of the replay and the lengths of its sequences are fixed for the run, because memory is allocated by them.
+    """
+
+    fixed: ClassVar[Mapping[str, str]] = {
+        "n_step_return": ", as the replay keeps that many rows ahead of those that are drawn. Give one number; for "
+        "another one later, start a second run from the weights of the first (initial_model_state_dict of the agent)",
+        "replay_size": ", as its memory is allocated once. Give the largest number of rows",
+        "batch_T": ", as the replay is laid out by it. Give a number, and schedule batch_B or replay_ratio",
+    }
+
+    appends_apart: ClassVar[bool] = True
+
+    batch_size: CountLike = 32
+    """Transitions an update, a whole number; what a schedule gives is rounded, to at least 1. Not used with sequences:
+    an update takes batch_B of them."""
+    min_steps_learn: int = int(5e4)
+    """Steps, all environments counted, that the first update waits for."""
+    replay_ratio: ScheduleLike = 8.0
+    """Rows consumed by updates for every row collected, rounded to whole updates an iteration. Warm-up rows count, and
+    so do the final rows of episodes among those collected."""
+    n_step_return: int = 1
+    """Rewards in the target before the bootstrap. Fixed for the run, as the replay reads that many rows ahead."""
+    target_update_tau: ScheduleLike = 1.0
+    """Fraction by which the target networks move at every target update; 1 copies."""
+    target_update_interval: CountLike = 1
+    """Updates between target updates, a whole number; what a schedule gives is rounded, to at least 1."""
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
