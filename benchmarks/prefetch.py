@@ -24,7 +24,6 @@ from gymnasium import spaces
 
 from rlpyt.agents import AtariDqnAgent, DqnAgent, SacAgent
 from rlpyt.algos import DQN, SAC
-from rlpyt.algos.off_policy import OffPolicyAlgo
 from rlpyt.samplers import SerialSampler
 from rlpyt.spaces import FrameStack
 from rlpyt.types import Run
@@ -99,7 +98,7 @@ CASES: dict[str, tuple[Callable[..., Any], int, dict[str, Any]]] = {
 """By name: what learns, its batch size and further settings."""
 
 
-def learner(case: str, changes: dict[str, bool], compute: dict[str, Any]) -> OffPolicyAlgo[Any]:
+def learner(case: str, changes: dict[str, bool], compute: dict[str, Any]) -> DQN | SAC:
     """Return an algorithm with a full replay."""
     make, batch_size, settings = CASES[case]
     late = dict(late_priorities=True) if settings and "prefetch" in changes else {}
@@ -138,7 +137,7 @@ def measure(case: str, rounds: int, least: float, setting: str, compute: dict[st
     for round_ in range(rounds):
         for i in (0, 1) if round_ % 2 else (1, 0):
             times[i].append(seconds(calls[i], least))
-    drawing = seconds(plain.sample_batch, 0.2)
+    drawing = seconds(plain.feed.sample_batch, 0.2)
     a, b = map(median, times)
     gain = median(x / y for x, y in zip(*times, strict=True))
     return f"{case:<28} {1e3 * a / UPDATES:>9.2f} {1e3 * b / UPDATES:>9.2f} {gain:>6.3f} {drawing * UPDATES / a:>8.3f}"

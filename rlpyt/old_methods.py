@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from rlpyt.old_names import PAGE
 
-_Q_LOSS = "Override update_q(self, batch, rows, hyper), or q_target(self, batch, rows, hyper) for another target."
-_PI_LOSS = "Override update_policy(self, batch, rows, hyper)."
+_Q_LOSS = "Override q_losses(self, batch, outputs, hyper), or q_target with the same arguments for another target."
+_PI_LOSS = "Override update_policy(self, batch, features, hyper)."
+_ADD = (
+    'self.descents.add(name, parameters, rate="learning_rate") builds one; rate names the setting of its learning rate.'
+)
 _SCHEDULE = "Give the hyper-parameter a schedule, or set it in an override of optimize_agent: it holds from then on."
 _EPSILON = "Override anneal_exploration(self, fraction) of the agent; the algorithm's eps_steps or eps_schedule set it."
 _STATE = "agent.rnn_state is the state before the next step, and may be set; step goes on to the next one."
@@ -31,22 +34,69 @@ _OBSERVATION = "Override step and reset, which return the observation, or wrap t
 OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
     "RlAlgorithm": {
         "async_initialize": ("set up a run in several processes", "Override initialize(self, agent, run)."),
+        "descend": ("or an early 1.0 took steps by name with it", "Call self.descents.step(name, loss, hyper)."),
+        "make_descent": ("or an early 1.0 built optimisers with it", _ADD),
+        "learning_rate_of": ("or an early 1.0 asked it for learning rates", _ADD),
+        "optim_arguments": (
+            "or an early 1.0 asked it for arguments of the optimiser",
+            "Give optim_kwargs, or override optim_initialize(self, rank).",
+        ),
+        "load_optim_state_dict": ("or an early 1.0 loaded optimisers with it", "Call self.descents.load_state_dict."),
+        "remarks": (
+            "or an early 1.0 had cautions of the plan from it",
+            "Return rlpyt.core.Remark(text) in plan(self).",
+        ),
+        "warnings": (
+            "or an early 1.0 had warnings at the start from it",
+            'Return a list of sentences as the entry "warnings" of plan(self).',
+        ),
+        "rows_per_update": (
+            "or an early 1.0 counted rows by it",
+            "Set self.rows_of_update in initialize; rlpyt.core.rows_per_update(algo) has the number.",
+        ),
+        "hyper_parameters": ("or an early 1.0 recorded settings by it", "Call rlpyt.core.hyper_parameters(algo)."),
+        "weighted": ("or an early 1.0 weighted losses with it", "Call self.descents.weighted(mean)."),
     },
     "PolicyGradientAlgo": {
+        "take_step": (
+            "or an early 1.0 took the steps with it",
+            "Override update(self, batch, hyper): batch has rows, init_rnn_state and weight.",
+        ),
+        "normalized_reward": (
+            "or an early 1.0 scaled rewards with it",
+            "Set self.reward_scale in initialize: called with (samples.env, hyper), it returns rewards [T, B].",
+        ),
         "process_returns": (
             "computed returns and advantages with it",
             "Override loss_inputs(self, samples, hyper), which returns LossInputs with both and the first state.",
         ),
     },
-    "OffPolicyAlgo": {
+    "ReplaySettings": {
         "examples_to_buffer": (
             "made the replay's example with it",
             "Override samples_to_buffer(self, samples), which serves the example too.",
         ),
+        "reading": ("or an early 1.0 made the reading of the replay with it", "Give ReadingCls."),
+        "index": ("or an early 1.0 made the index of the replay with it", "Give IndexCls."),
+        "sample_batch": (
+            "or an early 1.0 drew batches with it",
+            "self.feed.sample_batch() draws one. Give augment, or change the batch in update(self, batch, hyper).",
+        ),
+        "update_priorities": (
+            "or an early 1.0 set priorities with it",
+            "Call self.feed.update_priorities(batch, td_abs_error, hyper).",
+        ),
+        "input_errors": ("or an early 1.0 gave new rows their priorities with it", "Set self.feed.errors."),
+        "n_updates": ("or an early 1.0 counted updates with it", "Call self.feed.n_updates(hyper)."),
+        "mean_loss": ("or an early 1.0 took means with it", "Call rlpyt.algos.mean_loss(loss, batch)."),
+        "greedy_q": (
+            "or an early 1.0 chose the next action with it",
+            "Call greedy_q(self.agent, outputs) of rlpyt.algos.dqn.",
+        ),
         "update_itr_hyperparams": ("set what changes during the run with it", _SCHEDULE),
         "compute_input_priorities": (
             "gave new rows their priorities with it",
-            "Override input_errors(self, samples, hyper), which returns absolute TD errors [T, B].",
+            "Set self.feed.errors in initialize: called with (samples, hyper), it returns absolute TD errors [T, B].",
         ),
         "value_scale": (
             "scaled values with it",
@@ -62,13 +112,20 @@ OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
         "mu_loss": ("computed the loss of the policy with it", _PI_LOSS),
         "pi_loss": ("computed the loss of the policy with it", _PI_LOSS),
         "q_loss": ("computed the loss of the action values with it", _Q_LOSS),
+        "next_value": ("or an early 1.0 computed the value of the next rows with it", _Q_LOSS),
+        "update_q": ("or an early 1.0 took the step of the action values with it", _Q_LOSS),
+        "q_metrics": (
+            "or an early 1.0 made the metrics of the action values with it",
+            "Return a dictionary of metrics as the fourth value of q_losses(self, batch, outputs, hyper).",
+        ),
+        "policy_loss": ("or an early 1.0 computed the loss of the policy with it", _PI_LOSS),
         "get_action_prior": (
             "made the prior of actions with it",
-            "Give action_prior, or override update_policy(self, batch, rows, hyper).",
+            "Give action_prior, or override update_policy(self, batch, features, hyper).",
         ),
         "append_opt_info_": (
             "collected metrics with it",
-            "Override q_metrics(self, batch, q, losses, grad_norm), and return others from update_policy.",
+            "Return metrics from update_policy, and as a dictionary from q_losses(self, batch, outputs, hyper).",
         ),
     },
     "ReplayBuffer": {
@@ -179,7 +236,7 @@ MOVED_METHODS: dict[str, dict[str, str]] = {
 
 OLD_ARGUMENTS: dict[str, dict[str, tuple[str, ...]]] = {
     "BaseAgent": {"to_device": ("cuda_idx",), "initialize": ("share_memory", "global_B", "env_ranks")},
-    "OffPolicyAlgo": {"initialize_replay_buffer": ("async_",)},
+    "ReplaySettings": {"initialize_replay_buffer": ("async_",)},
     "MinibatchRlBase": {"log_diagnostics": ("traj_infos", "eval_traj_infos", "eval_time", "prefix")},
     "Collector": {"__init__": ("samples_np",)},
     "Evaluator": {"__init__": ("traj_infos_queue",)},
@@ -219,9 +276,9 @@ OLD_ATTRIBUTES: dict[str, dict[str, str]] = {
         "lr_scheduler": "Give learning_rate a schedule, or set self.lr_scheduler in optim_initialize.",
     },
     "PolicyGradientAlgo": {"_ratio_clip": "Give ratio_clip a schedule, or set self.ratio_clip at any time."},
-    "OffPolicyAlgo": {
+    "ReplaySettings": {
         "_batch_size": "Use self.batch_size.",
-        "updates_per_optimize": "Use self.n_updates(hyper), of an iteration's hyper = self.hyper(step).",
+        "updates_per_optimize": "Use self.feed.n_updates(hyper), of an iteration's hyper = self.hyper(step).",
         **dict.fromkeys(("eps_itr_min", "eps_itr_max", "pri_beta_itr"), _BY_STEPS),
     },
     "QpgAlgo": {
@@ -229,7 +286,8 @@ OLD_ATTRIBUTES: dict[str, dict[str, str]] = {
         **dict.fromkeys(("q_optimizer", "q1_optimizer", "q2_optimizer"), _Q),
     },
     "SAC": {
-        "_alpha": "Use self.alpha(hyper).",
+        "_alpha": "Use self.log_alpha.exp().",
+        "alpha": "Use self.log_alpha.exp(), or the setting fixed_alpha.",
         "alpha_optimizer": 'Use self.descents["alpha"].optimizer.',
     },
     "BaseAgent": {
@@ -335,6 +393,12 @@ def check_subclass(cls: type) -> None:
                 if inspect.isfunction(thing):
                     _check_moved(cls, name, overridden)
                     _check_override(cls, name, thing, overridden)
+
+
+def own_methods(cls: type) -> set[str]:
+    """Return the names of the functions that a class, or a base of it, defines outside of the library."""
+    own = [c for c in cls.__mro__ if c.__module__.split(".")[0] not in ("rlpyt", "builtins", "abc", "typing")]
+    return {name for c in own for name, thing in vars(c).items() if inspect.isfunction(thing)}
 
 
 class TellsOldAttributes:

@@ -43,7 +43,7 @@ ALGORITHMS = [
     for _, AlgoCls in inspect.getmembers(algos, inspect.isclass)
     if issubclass(AlgoCls, algos.RlAlgorithm)
     and not inspect.isabstract(AlgoCls)
-    and AlgoCls.learn is not algos.RlAlgorithm.learn
+    and AlgoCls not in (algos.RlAlgorithm, algos.PolicyGradientAlgo, algos.OffPolicyAlgo)
 ]
 RLMODELS = """
     FullyConnected DiscretePolicy ContinuousPolicy final_activation mean_activation_fn min_sd DQNScheduler DDPGScheduler

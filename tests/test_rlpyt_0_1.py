@@ -11,6 +11,7 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Iterable
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -30,6 +31,7 @@ from rlpyt.logging import read_progress
 from rlpyt.old_methods import CALLED_WITH, OLD_ARGUMENTS, OLD_ATTRIBUTES, OLD_METHODS
 from rlpyt.old_names import NAMES, PAGE, SETTINGS, OldModule
 from rlpyt.utils.rlpyt_0_1 import AttrDict, iterate_mb_idxs, save__init__args, update_state_dict
+from tests.algos.small_problems import RandomEnv, batches, set_up
 from tests.markdown import ROOT, tables
 from tests.toy_envs import CountingEnv
 
@@ -207,11 +209,19 @@ def test_the_mixins_tell_a_model_what_they_told_it():
 
 
 def test_the_replay_has_its_old_name_too():
-    algo = algos.DQN()
-    replay: Any = object()
-    algo.replay_buffer = replay  # as an initialize_replay_buffer of rlpyt 0.1 sets it
-    assert algo.replay is replay
-    assert algo.replay_buffer is replay
+    class Mine(algos.DQN):
+        def initialize_replay_buffer(self, *args: Any, **kwargs: Any) -> None:
+            super().initialize_replay_buffer(*args, **kwargs)
+            self.replay_buffer = vars(self).pop("replay")
+
+    algo: Any = Mine(min_steps_learn=64, replay_size=600, batch_size=8)
+    collected = batches(set_up(algo, agents.DqnAgent(), RandomEnv), 2)
+    assert algo.replay is algo.replay_buffer
+    other = deepcopy(algo.replay)
+    algo.replay_buffer = other  # as a script of rlpyt 0.1 may
+    algo.append(0, collected[0])
+    assert algo.replay is other
+    assert len(other) == 32
 
 
 def test_save__init__args_sets_what_a_subclass_and_its_base_were_given():
@@ -269,10 +279,15 @@ def test_update_state_dict_mixes_floats_and_copies_the_rest():
 # ---- methods ----
 
 
+def derivable(base: str) -> type:
+    """Return a class to derive from: the settings of a replay are no algorithm by themselves."""
+    return algos.OffPolicyAlgo if base == "ReplaySettings" else library_class(base)
+
+
 @pytest.mark.parametrize(("base", "name"), [(base, name) for base, names in OLD_METHODS.items() for name in names])
 def test_a_method_that_nothing_calls_is_refused_when_the_class_is_made(base, name):
     with pytest.raises(TypeError, match=rf"^Mine.{name}: rlpyt 0.1 .* nothing calls it now. .* rename it. See {PAGE}"):
-        type("Mine", (library_class(base),), {name: lambda self: None})
+        type("Mine", (derivable(base),), {name: lambda self: None})
 
 
 @pytest.mark.parametrize(
@@ -283,7 +298,7 @@ def test_an_argument_that_only_rlpyt_0_1_gave_is_refused(base, name, argument):
     namespace: dict[str, Any] = {}
     exec(f"def {name}(self, *args, {argument}=None): pass", namespace)
     with pytest.raises(TypeError, match=rf"^Mine.{name}\(.*{argument}, which rlpyt 0.1 gave.* Expected def {name}\("):
-        type("Mine", (library_class(base),), {name: namespace[name]})
+        type("Mine", (derivable(base),), {name: namespace[name]})
 
 
 @pytest.mark.parametrize(
@@ -312,7 +327,7 @@ def test_an_override_with_the_arguments_of_rlpyt_0_1_is_refused_with_the_form_of
     namespace: dict[str, Any] = {}
     exec(f"def {method}: pass", namespace)
     with pytest.raises(TypeError, match=rf"^Mine.{name}\(self.*does not fit .* Expected def {name}\(self, "):
-        type("Mine", (library_class(base),), {name: namespace[name]})
+        type("Mine", (derivable(base),), {name: namespace[name]})
 
 
 @pytest.mark.parametrize(

@@ -474,7 +474,7 @@ def test_settings_of_spaces_and_wrappers_that_are_gone_say_so(call, name):
     [
         (A2C(), "sampler_bs", "Use self.batch_spec.size."),
         (SAC(), "pi_optimizer", r'Use self.descents\["pi"\].optimizer.'),
-        (SAC(), "_alpha", r"Use self.alpha\(hyper\)."),
+        (SAC(), "_alpha", r"Use self.log_alpha.exp\(\)."),
         (DQN(), "update_itr_hyperparams", "rlpyt 0.1 set what changes during the run with it. Give the hyper-param"),
         (RecurrentCategoricalPgAgent(), "prev_rnn_state", "agent.rnn_state is the state before the next step"),
         (RecurrentCategoricalPgAgent(), "advance_rnn_state", "agent.rnn_state is the state before the next step"),

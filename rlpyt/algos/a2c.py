@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from rlpyt.algos.metrics import OptInfo
-from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo
+from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, UpdateRows
 from rlpyt.core import Metrics
 from rlpyt.functional import mean_perplexity, policy_gradient_loss, valid_mean, value_loss
 from rlpyt.namedarraytuple import Buffer
@@ -34,7 +34,7 @@ class A2C(PolicyGradientAlgo):
         # Without a gradient the momentum of the optimiser would move the weights.
         if weight is not None:
             explained = self.global_rows.explained_variance(batch.old_value, batch.return_, batch.valid)
-            metrics = self.take_step(batch, init_rnn_state, hyper, weight)
+            metrics = self.update(UpdateRows(batch, init_rnn_state, weight), hyper)
             metrics["explainedVariance"] = explained
         # After the update: the policy that acted and the one that learned saw the same normalised observations.
         self.agent.networks.update_obs_rms(batch.agent_inputs.observation, batch.valid)

@@ -88,7 +88,7 @@ class CMAES(Settings, Scheduled, Algorithm[PopulationPolicyAgent]):
                 f"population_size is {agent.population_size}; expected a multiple of it, so that every individual has "
                 "as many environments. Change one of them."
             )
-        self.agent, self.replicas = agent, run.replicas
+        self.agent, self.replicas, self.descents = agent, run.replicas, {}
         agent.networks.join(run.replicas)
         self.batch_size, self.update_counter = run.batch_spec.size, 0
         self._steps_per_itr, self._envs_of_each = run.steps_per_itr, n_envs // agent.population_size
@@ -142,10 +142,6 @@ class CMAES(Settings, Scheduled, Algorithm[PopulationPolicyAgent]):
     def share(self, n_replicas: int) -> Self:
         """Return itself: the batch of every replica counts whole."""
         return self
-
-    def hyper_parameters(self) -> dict[str, object]:
-        """Return all settings as they were given."""
-        return self.given()
 
     def plan(self) -> dict[str, object]:
         """Return what an iteration will do; see `rlpyt.core.Algorithm`."""

@@ -3,29 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar, cast
 
 import torch
 
 from rlpyt.algos.gradient_descent import GradientDescent
+from rlpyt.core import Agent, example_inputs
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.settings import Hyper
 
 Loss = Callable[..., Buffer]
+LossT = TypeVar("LossT", bound=Loss)
 _TORCH = torch.__path__[0]
 
 
+class CompiledLosses:
+    """Losses of an algorithm as it calls them: compiled where the run asks for it, else as they are.
+
+    Args:
+        who: name of the algorithm, for messages.
+        names: what it calls through this object.
+        moving: returns the names of settings that follow a schedule.
+        agent: of the run, on its device.
+        descents: all optimisers of the algorithm by name, once they are built.
+
+    Raises:
+        ValueError: if the run is to compile, and there is no loss, or torch cannot follow the rows of the agent.
+    """
+
+    def __init__(
+        self,
+        who: str,
+        names: Sequence[str],
+        moving: Callable[[], Sequence[str]],
+        agent: Agent,
+        descents: Mapping[str, GradientDescent],
+    ) -> None:
+        self._on, self._device = agent.compute.compile, agent.device
+        self._moving, self._descents = moving, descents
+        self._compiled: dict[Loss, CompiledLoss] = {}
+        reason = why_not_compilable(bool(agent.recurrent), example_inputs(agent.env_spaces)[0]) if self._on else ""
+        if self._on and (reason or not names):
+            raise ValueError(
+                f"{who}: the settings have compile=True, and {reason or 'it has no loss that can be compiled'}; "
+                "expected compile=False."
+            )
+
+    def __call__(self, loss: LossT, by: str) -> LossT:
+        """Return a loss to call.
+
+        Args:
+            loss: a method or a function; one of its arguments is the hyper-parameters. It draws no random numbers.
+            by: the optimiser that descends it.
+        """
+        if not self._on:
+            return loss
+        if loss not in self._compiled:
+            self._compiled[loss] = CompiledLoss(loss, self._moving, self._device, self._descents, by)
+        return cast(LossT, self._compiled[loss])
+
+    def __getstate__(self) -> dict[str, object]:
+        # A copy of the algorithm compiles its own; in another process it computes no loss.
+        return {**vars(self), "_compiled": {}}
+
+
 class CompiledLoss:
-    """A method of an algorithm, compiled by `torch.compile`, in the place of the plain one.
+    """Loss compiled by `torch.compile`.
 
     Settings that follow a schedule are handed in as tensors: as numbers they would be constants of the compiled code,
-    which would be compiled again whenever they change. A method that torch cannot compile as a whole is compiled in
+    which would be compiled again whenever they change. A loss that torch cannot compile as a whole is compiled in
     parts.
 
     Args:
-        plain: the method. One of its arguments is the hyper-parameters.
+        plain: the loss. One of its arguments is the hyper-parameters.
         moving: returns the names of settings that follow a schedule.
         device: of the networks.
-        descents: all optimisers of the algorithm by name, once they are built.
+        descents: all optimisers of the algorithm by name.
         by: the one that descends the loss. What only others update is constant in the compiled code, which would
             compute its gradients, too. Where there is no such optimiser nothing is constant.
     """
@@ -43,7 +96,7 @@ class CompiledLoss:
         self._hyper: Hyper | None = None
 
     def __call__(self, *args: Buffer, **named: Buffer) -> Buffer:
-        """Return what the method returns.
+        """Return what the loss returns.
 
         Raises:
             ValueError: if torch's own folder keeps the linker from finding it.
@@ -89,14 +142,6 @@ class CompiledLoss:
         moving = {name: values[name] for name in self._moving() if values[name] is not None}
         tensors = {name: torch.tensor(float(x)).to(self._device, non_blocking=True) for name, x in moving.items()}
         return Hyper(**{**values, **tensors})
-
-    def __reduce__(self) -> tuple[Callable[[Loss], Loss], tuple[Loss]]:
-        # A copy of the algorithm in another process, which computes no loss, has the plain method.
-        return _same, (self.plain,)
-
-
-def _same(loss: Loss) -> Loss:
-    return loss
 
 
 def why_not_compilable(recurrent: bool, observation: Buffer) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
 
-from rlpyt.algos.off_policy import Outputs
-from rlpyt.algos.qpg import QpgAlgo
+from rlpyt.algos.base import Numbers
+from rlpyt.algos.qpg import AnyQpgAlgo, QpgAlgo, bounded_target
+from rlpyt.algos.replay_rows import Outputs, mean_loss
 from rlpyt.core import MuAgent, NoisyTargetAgent
 from rlpyt.functional import CountLike, ScheduleLike, clipped_double_q, deterministic_policy_loss
 from rlpyt.namedarraytuple import Buffer
@@ -28,41 +28,25 @@ class DDPG(QpgAlgo[MuAgent]):
     """
 
     opt_info_fields: ClassVar[tuple[str, ...]] = ("muLoss", "qLoss", "muGradNorm", "qGradNorm")
-    compiled_losses: ClassVar[Mapping[str, str]] = {**QpgAlgo.compiled_losses, "policy_loss": "pi"}
     agent_kind: ClassVar[str] = "deterministic policy"
 
     batch_size: CountLike = 64
-    """Transitions an update. Not used with sequences: an update takes batch_B of them."""
     min_steps_learn: int = int(1e4)
-    """Steps, all environments counted, that the first update waits for."""
     replay_ratio: ScheduleLike = 64.0
-    """Rows consumed by updates for every row collected, rounded to whole updates an iteration. Warm-up rows count, and
-    so do the final rows of episodes among those collected."""
 
-    def next_value(self, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
-        """Return Q_target of the target policy's action."""
-        return self.agent.target_q(outputs.next_target, self.agent.target_mu(outputs.next_target))[0]
+    @torch.no_grad()
+    def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
+        """Return y by Q_target of the target policy's action."""
+        action = self.agent.target_mu(outputs.next_target)
+        return bounded_target(batch, self.agent.target_q(outputs.next_target, action)[0], hyper)
 
-    def update_policy(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> dict[str, torch.Tensor]:
+    def update_policy(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> Numbers:
         """Climb the first action value."""
-        loss = self.policy_loss(batch, features, hyper)
-        grad_norm = self.descend("pi", loss, hyper)
-        return {"muLoss": loss.detach(), "muGradNorm": grad_norm}
-
-    def policy_loss(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> torch.Tensor:
-        """Return the loss of the policy at rows of features."""
-        q = self.agent.first_q(features, self.agent.pi(features))
-        return self.mean_loss(deterministic_policy_loss(q), batch)
-
-    def q_metrics(
-        self, batch: Buffer, q: torch.Tensor, losses: torch.Tensor, grad_norm: torch.Tensor
-    ) -> dict[str, torch.Tensor]:
-        """Return the loss of all action values, and the norm of its gradient."""
-        return {"qLoss": losses.sum(), "qGradNorm": grad_norm}
+        return climb_first(self, batch, features, hyper)
 
 
 @dataclass(kw_only=True, eq=False)
-class TD3(DDPG):
+class TD3(QpgAlgo[NoisyTargetAgent]):
     """DDPG with the smaller of two action values, noise on the target policy, and a policy updated less often.
 
         V(s) = min_i Q_target,i(s, clip(mu_target(s) + clip(N(0, target_noise_std), +-target_noise_clip), -1, 1))
@@ -72,27 +56,43 @@ class TD3(DDPG):
     Source: Fujimoto et al. 2018, arXiv:1802.09477.
     """
 
-    compiled_losses: ClassVar[Mapping[str, str]] = {"q_losses": "q", "policy_loss": "pi"}
+    opt_info_fields: ClassVar[tuple[str, ...]] = DDPG.opt_info_fields
     agent_kind: ClassVar[str] = "deterministic policy with noise on its target"
     random_target: ClassVar[bool] = True
 
     batch_size: CountLike = 100
-    """Transitions an update. Not used with sequences: an update takes batch_B of them."""
+    min_steps_learn: int = int(1e4)
     replay_ratio: ScheduleLike = 100.0
-    """Rows consumed by updates for every row collected, rounded to whole updates an iteration. Warm-up rows count, and
-    so do the final rows of episodes among those collected."""
     learning_rate: ScheduleLike = 1e-3
     """Of the policy."""
     target_update_tau: ScheduleLike = 0.005
-    """Fraction by which the targets move at every target update; 1 copies."""
     target_update_interval: CountLike = 2
     """Updates of the action values between target updates."""
     policy_update_interval: CountLike = 2
     """Updates of the action values between updates of the policy."""
 
-    def next_value(self, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
-        """Return the smallest Q_target of the target policy's action with noise."""
+    @torch.no_grad()
+    def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
+        """Return y by the smallest Q_target of the target policy's action with noise."""
         assert outputs.noise is not None
-        agent = cast(NoisyTargetAgent, self.agent)  # `initialize` has checked its kind
-        action = agent.smoothed(agent.target_mu(outputs.next_target), outputs.noise)
-        return clipped_double_q(self.agent.target_q(outputs.next_target, action))
+        action = self.agent.smoothed(self.agent.target_mu(outputs.next_target), outputs.noise)
+        return bounded_target(batch, clipped_double_q(self.agent.target_q(outputs.next_target, action)), hyper)
+
+    def update_policy(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> Numbers:
+        """Climb the first action value."""
+        return climb_first(self, batch, features, hyper)
+
+
+DDPG.register(TD3)  # it was its subclass in rlpyt 0.1
+
+
+def climb_first(algo: AnyQpgAlgo, batch: Buffer, features: AgentInputs, hyper: Hyper) -> Numbers:
+    """Take one step of a deterministic policy up the first action value; return its metrics."""
+    loss = algo.compiled(policy_loss, by="pi")(algo.agent, batch, features)
+    grad_norm = algo.descents.step("pi", loss, hyper)
+    return {"muLoss": loss.detach(), "muGradNorm": grad_norm}
+
+
+def policy_loss(agent: MuAgent, batch: Buffer, features: AgentInputs) -> torch.Tensor:
+    """Return the loss of a deterministic policy at rows of features."""
+    return mean_loss(deterministic_policy_loss(agent.first_q(features, agent.pi(features))), batch)

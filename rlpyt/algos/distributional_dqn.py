@@ -7,8 +7,8 @@ from typing import ClassVar, cast
 
 import torch
 
-from rlpyt.algos.dqn import DQN
-from rlpyt.algos.off_policy import Outputs
+from rlpyt.algos.dqn import DQN, greedy_q
+from rlpyt.algos.replay_rows import Outputs
 from rlpyt.core import CategoricalQAgent, QAgent
 from rlpyt.functional import (
     ScheduleLike,
@@ -59,7 +59,7 @@ class CategoricalDQN(DQN):
 
     def td_loss(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the cross-entropy of each row, and KL(p_y || p)."""
-        next_p = double_q_value(outputs.next_target.softmax(-1), self.greedy_q(outputs))
+        next_p = double_q_value(outputs.next_target.softmax(-1), greedy_q(self.agent, outputs))
         target_p = categorical_projection(
             self.backup(batch, self._atoms.z.expand_as(next_p)), next_p, self.V_min, self.V_max
         )
@@ -87,7 +87,7 @@ class QRDQN(DQN):
         """Return the quantile regression loss of each row, and the absolute TD error of the mean."""
         tau = midpoints(outputs.online.shape[-1], outputs.online.device)
         quantiles = select_at_indexes(batch.action, outputs.online)
-        y = self.backup(batch, double_q_value(outputs.next_target, self.greedy_q(outputs)))
+        y = self.backup(batch, double_q_value(outputs.next_target, greedy_q(self.agent, outputs)))
         return quantile_huber_loss(quantiles, tau, y, hyper.delta_clip), (y.mean(-1) - quantiles.mean(-1)).abs()
 
 
@@ -108,6 +108,6 @@ class IQN(DQN):
     def td_loss(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the quantile regression loss of each row, and the absolute TD error of the mean."""
         quantiles = select_at_indexes(batch.action, outputs.online.value)
-        y = self.backup(batch, double_q_value(outputs.next_target.value, self.greedy_q(outputs)))
+        y = self.backup(batch, double_q_value(outputs.next_target.value, greedy_q(self.agent, outputs)))
         loss = quantile_huber_loss(quantiles, outputs.online.tau, y, hyper.delta_clip)
         return loss, (y.mean(-1) - quantiles.mean(-1)).abs()

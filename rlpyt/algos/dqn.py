@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
 
+from rlpyt.algos.base import Numbers, RlAlgorithm
+from rlpyt.algos.loss_after import LossAfter
 from rlpyt.algos.metrics import own_and_named_metrics
-from rlpyt.algos.off_policy import OffPolicyAlgo, Outputs, bootstrap_rows
+from rlpyt.algos.off_policy import OffPolicyAlgo
 from rlpyt.algos.remarks import about, unfinished_line
+from rlpyt.algos.replay_feed import ReplayFeed, Target, check_run
+from rlpyt.algos.replay_rows import Outputs, bootstrap_rows, mean_error, mean_loss, run_over
+from rlpyt.algos.replay_settings import ReplaySettings, draws_of, has_input_priorities, rows_of_draw
 from rlpyt.algos.returned import loss_and_errors
-from rlpyt.core import QAgent
+from rlpyt.core import QAgent, Remark
 from rlpyt.functional import (
     CountLike,
     Linear,
@@ -29,7 +35,7 @@ from rlpyt.functional import (
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.replays import n_step_of_rows
 from rlpyt.settings import Hyper, chosen
-from rlpyt.types import Kwargs, Run, Samples, StateDict
+from rlpyt.types import Run, Samples, StateDict
 from rlpyt.utils.arrays import buffer_func, numpify_buffer, torchify_buffer
 
 
@@ -52,7 +58,7 @@ class ErrorBatch(NamedTuple):
     bootstrap_discount: torch.Tensor
 
 
-LossAndErrors = tuple[torch.Tensor, torch.Tensor] | tuple[torch.Tensor, torch.Tensor, Mapping[str, Any]]
+LossAndErrors = tuple[torch.Tensor, torch.Tensor] | tuple[torch.Tensor, torch.Tensor, Numbers]
 """A loss, absolute TD errors, and further metrics if there are any."""
 
 
@@ -60,7 +66,7 @@ _FAR = 0.25  # epsilon beyond its last value from which on the end of a run is s
 
 
 @dataclass(kw_only=True, eq=False)
-class DQN(OffPolicyAlgo[QAgent]):
+class DQN(ReplaySettings, RlAlgorithm[QAgent]):
     """Deep Q-learning, with double Q-learning, n-step returns and prioritised replay as options.
 
         y_t = r_t + ... + discount^(n-1) r_{t+n-1} + discount^n max_a Q_target(s_{t+n}, a)
@@ -73,14 +79,13 @@ class DQN(OffPolicyAlgo[QAgent]):
     """
 
     opt_info_fields: ClassVar[tuple[str, ...]] = ("loss", "gradNorm", "tdAbsErr")
-    compiled_losses: ClassVar[Mapping[str, str]] = {"loss": "model"}
+    compiled_losses: ClassVar[Sequence[str]] = ("loss",)
     agent_kind: ClassVar[str] = "q"
     """Kind that the agent must have: what its network gives."""
 
     learning_rate: ScheduleLike = 2.5e-4
     """Of the optimiser."""
     clip_grad_norm: ScheduleLike = 10.0
-    """Largest L2 norm of the gradient of all parameters."""
     optim_kwargs: dict[str, Any] = field(default_factory=dict)
     """Further arguments of the optimiser. Adam gets an eps of 0.01 / rows of an update, 3.1e-4 with batch size 32,
     unless one is given; where rewards are far below 1 in size, give a smaller one."""
@@ -107,7 +112,7 @@ class DQN(OffPolicyAlgo[QAgent]):
         self.check("eps_steps", lambda x: x >= 1.0, "at least 1 step")
         if self.value_scale_eps is not None:
             self.check("value_scale_eps", lambda x: x >= 0.0, "from 0 (None for no scaling)")
-        if self.has_input_priorities and self.agent_kind != "q":
+        if has_input_priorities(self) and self.agent_kind != "q":
             raise ValueError(
                 f"{type(self).__name__}: input_priorities is True; expected False, as only the errors of DQN and R2D1 "
                 "follow from Q-values. Leave it out."
@@ -123,9 +128,20 @@ class DQN(OffPolicyAlgo[QAgent]):
                 f"{self.agent_kind}. DQN and R2D1 go with DqnAgent and R2d1Agent, CategoricalDQN with CatDqnAgent, "
                 "QRDQN with QrDqnAgent, IQN with IqnAgent."
             )
+        check_run(self, agent, run)
         super().initialize(agent, run)
+        self.exploration = partial(annealed, self)
+        agent.explore_by(self.exploration)  # before the replay is built: it lets go of an earlier start's
+        self.new_errors = NewErrors(self) if has_input_priorities(self) else None
+        self.feed: ReplayFeed = ReplayFeed(self, run, self.new_errors)
+        self.target: Target | None = Target(self.feed)
         agent.anneal_exploration(self.hyper(0).eps_schedule)
-        self._recent: ActedRows | None = None
+
+    def optim_initialize(self, rank: int = 0) -> None:
+        """Build the optimiser, with Adam's epsilon at 0.01 / rows of an update, all replicas counted, unless given."""
+        rows = draws_of(self, self.hyper(0)) * rows_of_draw(self) * self.replicas.world_size
+        adam = self.OptimCls is torch.optim.Adam
+        self.descents.add("model", self.agent.parameters(), defaults={"eps": 0.01 / rows} if adam else {})
 
     def schedule_of(self, name: str) -> ScheduleLike | None:
         """Return what was given, or where there is no `eps_schedule` a line over `eps_steps`."""
@@ -133,45 +149,33 @@ class DQN(OffPolicyAlgo[QAgent]):
             return Linear(0.0, 1.0, steps=self.eps_steps)
         return super().schedule_of(name)
 
-    def exploration_after(self, itr: int) -> float | None:
-        """Return how far exploration has been annealed after an iteration, from 0 to 1."""
-        fraction: float | None = self.hyper((itr + 1) * self.steps_per_itr).eps_schedule
-        return fraction
+    # ---- update ----
 
-    def optim_arguments(self) -> Kwargs:
-        """Return the arguments of `OptimCls`, with Adam's epsilon at 0.01 / rows_per_update unless it is given.
-
-        The rows of all replicas count.
-        """
-        rows = self.rows_per_update * self.replicas.world_size
-        own = {"eps": 0.01 / rows} if self.OptimCls is torch.optim.Adam else {}
-        return {**own, **super().optim_arguments()}
-
-    def update(self, batch: Buffer, hyper: Hyper) -> dict[str, Any]:
+    def update(self, batch: Buffer, hyper: Hyper) -> Numbers:
         """Take one step down the loss of a batch, update priorities, and the target network where it is due."""
-        again = self.before_loss()
-        loss, td_abs_error, own = loss_and_errors(self, "loss", self.loss(batch, hyper))
+        after, computed = LossAfter(self), self.compiled(self.loss, by="model")
+        loss, td_abs_error, own = loss_and_errors(self, "loss", computed(batch, hyper))
         metrics = {
             "loss": loss.detach(),
             "gradNorm": self.gradient_step(loss, hyper),
-            "tdAbsErr": self.mean_error(td_abs_error, batch),
-            "priority": self.update_priorities(batch, td_abs_error, hyper),
+            "tdAbsErr": mean_error(td_abs_error, batch),
+            "priority": self.feed.update_priorities(batch, td_abs_error, hyper),
         }
-        own |= self.losses_around(again, loss, lambda: loss_and_errors(self, "loss", self.loss(batch, hyper))[0])
-        if self.is_due("target", hyper.target_update_interval):
-            self.agent.update_target(hyper.target_update_tau)
+        own |= after.metrics(loss, lambda: loss_and_errors(self, "loss", computed(batch, hyper))[0])
+        if self.target is not None:
+            self.target.after_update(hyper)
         return own_and_named_metrics(self, metrics, own)
-
-    # ---- loss ----
 
     def loss(self, batch: Buffer, hyper: Hyper) -> LossAndErrors:
         """Return the loss of a batch of transitions or sequences, and its rows' absolute TD errors [M] or [T, M].
 
         A mapping of further metrics may follow, by name.
         """
-        outputs = self.forward(batch, self.agent, self.agent.target, with_next=self.double_dqn)
+        agent = self.agent
+        target = None if self.target is None else agent.target
+        outputs = run_over(batch, agent, agent, target, with_next=self.double_dqn, warmup_T=int(self.warmup_T))
         loss, td_abs_error, own = loss_and_errors(self, "td_loss", self.td_loss(batch, outputs, hyper))
-        mean, errors = self.mean_loss(loss, batch), td_abs_error.detach()
+        mean, errors = mean_loss(loss, batch), td_abs_error.detach()
         return (mean, errors, own) if own else (mean, errors)
 
     def td_loss(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> LossAndErrors:
@@ -185,14 +189,9 @@ class DQN(OffPolicyAlgo[QAgent]):
             outputs: of the networks at the rows of the batch.
             hyper: the hyper-parameters as they stand.
         """
-        y = self.backup(batch, double_q_value(outputs.next_target, self.greedy_q(outputs)))
+        y = self.backup(batch, double_q_value(outputs.next_target, greedy_q(self.agent, outputs)))
         delta = y - select_at_indexes(batch.action, outputs.online)
         return huber_loss(delta, hyper.delta_clip), delta.abs()
-
-    @torch.no_grad()
-    def greedy_q(self, outputs: Outputs) -> torch.Tensor:
-        """Return the q [..., A] that choose the action whose target value is taken."""
-        return self.agent.q_values(outputs.next_target if outputs.next_online is None else outputs.next_online)
 
     @torch.no_grad()
     def backup(self, batch: Buffer, next_value: torch.Tensor) -> torch.Tensor:
@@ -204,75 +203,100 @@ class DQN(OffPolicyAlgo[QAgent]):
             return td_target(return_, discount, next_value)
         return value_rescale(td_target(return_, discount, value_rescale_inverse(next_value, eps)), eps)
 
-    # ---- priorities of new rows ----
-
-    @torch.no_grad()
-    def input_errors(self, samples: Samples, hyper: Hyper) -> torch.Tensor:
-        """Return the absolute TD errors [T, B] of the newest rows whose n-step returns are complete.
-
-        They come from the Q-values that the agent acted by, through the same `td_loss` as those of the learner. The
-        newest n_step_return rows of the batch wait for the next one.
-        """
-        n, T = int(self.n_step_return), samples.env.reward.shape[0]
-        env = samples.env
-        rows = ActedRows(
-            samples.agent.agent_info.q, samples.agent.action, env.reward, env.terminated, env.truncated, env.valid
-        )
-        recent = buffer_func(rows, lambda x: x.new_zeros(n, *x.shape[1:])) if self._recent is None else self._recent
-        rows = ActedRows(*(torch.cat(pair) for pair in zip(recent, rows, strict=True)))
-        # As `RowStorage.write` does, where an environment was lost between two batches.
-        rows.truncated[n - 1] |= rows.valid[n - 1] & ~rows.terminated[n - 1] & ~rows.valid[n]
-        self._recent = buffer_func(rows[T:], torch.clone)
-        starts = np.arange(T)[:, None], np.arange(rows.reward.shape[1])
-        n_step = torchify_buffer(n_step_of_rows(numpify_buffer(rows), *starts, n, hyper.discount))
-        batch = ErrorBatch(rows.action[:T], n_step.return_, n_step.bootstrap_discount)
-        target = rows.q[bootstrap_rows(n_step.steps)]
-        return self.td_loss(batch, Outputs(rows.q[:T], None, target), hyper)[1]
+    # ---- what is told of a run, and its state ----
 
     def row_numbers(self, n_done: int) -> dict[str, float]:
         """Return the learning rate, and the epsilon that the next batch is collected with."""
-        epsilon = self._mean_epsilon(self.hyper(n_done * self.steps_per_itr).eps_schedule)
+        epsilon = mean_epsilon(self, self.hyper(n_done * self.steps_per_itr).eps_schedule)
         return {**super().row_numbers(n_done), **({} if math.isnan(epsilon) else {"Epsilon": epsilon})}
+
+    def plan(self) -> dict[str, object]:
+        """Return what an iteration will do; see `rlpyt.core.Algorithm`."""
+        plan, of_eps = super().plan(), dict[str, str]()
+        at_end, last = mean_epsilon(self, self.hyper(self.n_steps).eps_schedule), mean_epsilon(self, 1.0)
+        is_far = at_end - last > _FAR  # not where the agent has no epsilon
+        if self.eps_schedule is not None:
+            of_eps = {"eps_steps": "not used, eps_schedule is given"} if "eps_steps" in chosen(self) else {}
+        elif mean_epsilon(self, 0.0) != last and not is_far:
+            of_eps = unfinished_line("eps_steps", self.eps_steps, self.n_steps)
+        warnings = [*cast(list[str], plan.get("warnings", [])), *([too_random(self, at_end)] if is_far else [])]
+        return {**plan, **{name: Remark(text) for name, text in of_eps.items()}, "warnings": warnings}
 
     def state_dict(self) -> StateDict:
         """Return optimiser, counter, random stream, replay, and the rows whose errors are not known yet."""
-        return {**super().state_dict(), "recent": None if self._recent is None else tuple(self._recent)}
+        recent = None if self.new_errors is None else self.new_errors.recent
+        return {**super().state_dict(), "recent": None if recent is None else tuple(recent)}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over the result of `state_dict`."""
         super().load_state_dict(state_dict)
         recent = state_dict["recent"]
-        self._recent = None if recent is None else ActedRows(*(x.clone() for x in recent))
+        if self.new_errors is not None:
+            self.new_errors.recent = None if recent is None else ActedRows(*(x.clone() for x in recent))
 
-    def remarks(self) -> dict[str, str]:
-        """Return what becomes of settings that other settings change; see `RlAlgorithm.remarks`."""
-        own: dict[str, str] = {}
-        if self.eps_schedule is not None:
-            own = {"eps_steps": "not used, eps_schedule is given"} if "eps_steps" in chosen(self) else {}
-        elif self._mean_epsilon(0.0) != self._mean_epsilon(1.0) and self._epsilon_left() is None:
-            own = unfinished_line("eps_steps", self.eps_steps, self.n_steps)
-        return {**super().remarks(), **own}
 
-    def _mean_epsilon(self, fraction: float) -> float:
-        """Return the mean epsilon over all environments; nan where the agent has none."""
-        epsilon = self.agent.mean_epsilon(fraction, self.batch_spec.B * self.replicas.world_size)
-        return math.nan if epsilon is None else epsilon
+OffPolicyAlgo.register(DQN)
 
-    def _epsilon_left(self) -> float | None:
-        """Return epsilon at the end of the run where that is far from its last value; else None."""
-        at_end = self._mean_epsilon(self.hyper(self.n_steps).eps_schedule)
-        return at_end if at_end - self._mean_epsilon(1.0) > _FAR else None
 
-    def warnings(self) -> list[str]:
-        """Return which settings cost the run its learning; see `rlpyt.core.Algorithm.warnings`."""
-        epsilon, found = self._epsilon_left(), super().warnings()
-        if epsilon is None:
-            return found
-        length = f"the run has {self.n_steps:,} steps, and at its end {epsilon:.0%} of the actions are still random"
-        if self.eps_schedule is not None:
-            return [*found, f"{length}: let eps_schedule reach 1 within the run, or raise n_steps."]
-        return [
-            *found,
-            f"epsilon is annealed over {self.eps_steps:,.0f} steps (eps_steps), {length}. Set eps_steps to about "
-            f"{about(self.n_steps / 5)}, or raise n_steps.",
-        ]
+def annealed(algo: DQN, itr: int) -> float | None:
+    """Return how far exploration has been annealed after an iteration, from 0 to 1."""
+    fraction: float | None = algo.hyper((itr + 1) * algo.steps_per_itr).eps_schedule
+    return fraction
+
+
+def mean_epsilon(algo: DQN, fraction: float) -> float:
+    """Return the mean epsilon over all environments; nan where the agent has none."""
+    epsilon = algo.agent.mean_epsilon(fraction, algo.batch_spec.B * algo.replicas.world_size)
+    return math.nan if epsilon is None else epsilon
+
+
+def too_random(algo: DQN, at_end: float) -> str:
+    """Return the warning of a run whose epsilon is still large at its end."""
+    length = f"the run has {algo.n_steps:,} steps, and at its end {at_end:.0%} of the actions are still random"
+    if algo.eps_schedule is not None:
+        return f"{length}: let eps_schedule reach 1 within the run, or raise n_steps."
+    return (
+        f"epsilon is annealed over {algo.eps_steps:,.0f} steps (eps_steps), {length}. Set eps_steps to about "
+        f"{about(algo.n_steps / 5)}, or raise n_steps."
+    )
+
+
+@torch.no_grad()
+def greedy_q(agent: QAgent, outputs: Outputs) -> torch.Tensor:
+    """Return the q [..., A] that choose the action whose target value is taken."""
+    return agent.q_values(outputs.next_target if outputs.next_online is None else outputs.next_online)
+
+
+class NewErrors:
+    """Absolute TD errors of new rows, from the Q-values that the agent acted by.
+
+    Args:
+        algo: whose `td_loss` gives them, as for the learner.
+    """
+
+    def __init__(self, algo: DQN) -> None:
+        self._algo = algo
+        self.recent: ActedRows | None = None
+        """The newest n_step_return rows, whose returns are not complete."""
+
+    @torch.no_grad()
+    def __call__(self, samples: Samples, hyper: Hyper) -> torch.Tensor:
+        """Return the errors [T, B] of the newest rows whose n-step returns are complete.
+
+        The newest n_step_return rows of the batch wait for the next one.
+        """
+        n, T = int(self._algo.n_step_return), samples.env.reward.shape[0]
+        env = samples.env
+        rows = ActedRows(
+            samples.agent.agent_info.q, samples.agent.action, env.reward, env.terminated, env.truncated, env.valid
+        )
+        recent = buffer_func(rows, lambda x: x.new_zeros(n, *x.shape[1:])) if self.recent is None else self.recent
+        rows = ActedRows(*(torch.cat(pair) for pair in zip(recent, rows, strict=True)))
+        # As `RowStorage.write` does, where an environment was lost between two batches.
+        rows.truncated[n - 1] |= rows.valid[n - 1] & ~rows.terminated[n - 1] & ~rows.valid[n]
+        self.recent = buffer_func(rows[T:], torch.clone)
+        starts = np.arange(T)[:, None], np.arange(rows.reward.shape[1])
+        n_step = torchify_buffer(n_step_of_rows(numpify_buffer(rows), *starts, n, hyper.discount))
+        batch = ErrorBatch(rows.action[:T], n_step.return_, n_step.bootstrap_discount)
+        target = rows.q[bootstrap_rows(n_step.steps)]
+        return self._algo.td_loss(batch, Outputs(rows.q[:T], None, target), hyper)[1]

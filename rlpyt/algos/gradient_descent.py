@@ -43,6 +43,7 @@ class GradientDescent:
         replicas: whose gradients are averaged before they are clipped.
         weighted: returns a loss of this replica as it counts among those of the others; None where all count the same.
         modules: networks that parameters are named after, in a saved state and in messages.
+        rate: setting of the algorithm that is the learning rate.
 
     Raises:
         ValueError: if elements of a parameter share memory, as those of an expanded tensor do.
@@ -55,8 +56,9 @@ class GradientDescent:
         replicas: Replicas | None = None,
         weighted: Callable[[torch.Tensor], torch.Tensor] | None = None,
         modules: Sequence[torch.nn.Module] = (),
+        rate: str = "learning_rate",
     ) -> None:
-        self.optimizer, self.learning_rate = optimizer, learning_rate
+        self.optimizer, self.learning_rate, self.rate = optimizer, learning_rate, rate
         self._replicas, self._weighted = replicas or Replicas(), weighted
         self._modules = modules
         self._differentiated: list[torch.nn.Parameter] = []

@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import torch
 
-from rlpyt.core import Agent
+from rlpyt.algos.base import AnyAlgorithm
+
+_LOSSES = logging.getLogger("rlpyt.loss")
 
 
 class LossAfter:
     """Second computation of a loss, with the random numbers of the first; all streams then stand where they stood.
 
-    Made before the first computation.
+    It is made before the first computation. It is made where `log_loss_after` asks for it, or the level DEBUG of the
+    logger "rlpyt.loss" of Python. Among replicas the level does not count: it may be another one in each, and a loss
+    may wait for the others. Elsewhere it does nothing.
 
     Args:
-        agent: whose networks the loss is of.
-        generator: of the algorithm.
+        algo: whose loss it is.
     """
 
-    def __init__(self, agent: Agent, generator: torch.Generator) -> None:
-        self._agent, self._generator = agent, generator
-        self._rewind = self._rewinder()
+    def __init__(self, algo: AnyAlgorithm) -> None:
+        self._algo = algo
+        self._is_logged = algo.global_rows.alone and _LOSSES.isEnabledFor(logging.DEBUG)
+        self._rewind = self._rewinder() if algo.log_loss_after or self._is_logged else None
 
     def _rewinder(self) -> Callable[[], None]:
-        """Return a function that lets all streams that a loss may draw from stand where they stand now."""
-        device = self._agent.device
-        of_networks, own, of_cpu = self._agent.networks.rewinder(), self._generator.get_state(), torch.get_rng_state()
+        """Return an undo function for the random streams that a loss may draw from, and for buffers of the networks."""
+        agent, generator = self._algo.agent, self._algo.generator
+        device = agent.device
+        of_networks, own, of_cpu = agent.networks.rewinder(), generator.get_state(), torch.get_rng_state()
         of_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
 
         def rewind() -> None:
             of_networks()
-            self._generator.set_state(own)
+            generator.set_state(own)
             torch.set_rng_state(of_cpu)
             if of_device is not None:
                 torch.cuda.set_rng_state(of_device, device)
@@ -39,11 +45,23 @@ class LossAfter:
         return rewind
 
     @torch.no_grad()
-    def __call__(self, loss: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """Return the loss that a function computes."""
+    def metrics(self, before: torch.Tensor, loss: Callable[[], torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return the metrics `lossBefore` and `lossAfter` of an update, where `log_loss_after` asks for them.
+
+        Args:
+            before: the loss before the update.
+            loss: computes the loss of the same rows.
+        """
+        if self._rewind is None:
+            return {}
         return_to_now = self._rewinder()
         self._rewind()
         try:
-            return loss()
+            after = loss()
         finally:
             return_to_now()
+        before = before.detach()
+        if self._is_logged:
+            name, n = type(self._algo).__name__, self._algo.update_counter
+            _LOSSES.debug("%s: update %d, loss %.6g before it and %.6g after", name, n, before.item(), after.item())
+        return {"lossBefore": before, "lossAfter": after} if self._algo.log_loss_after else {}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlpyt.core import Algorithm
+from rlpyt.core import AgentT, Algorithm
 
 
 class OptInfo(dict[str, torch.Tensor]):
@@ -31,7 +31,7 @@ class OptInfo(dict[str, torch.Tensor]):
 
 
 def own_and_named_metrics(
-    algo: Algorithm[Any], values: Mapping[str, Any], own: Mapping[str, Any] | None = None
+    algo: Algorithm[AgentT], values: Mapping[str, Any], own: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return of the metrics of one update those named in `opt_info_fields`, and all that a subclass's loss gave.
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
 
 from rlpyt.algos.base import RlAlgorithm
+from rlpyt.algos.loss_after import LossAfter
 from rlpyt.algos.returned import loss_and_metrics
-from rlpyt.core import PolicyAgent
+from rlpyt.core import PolicyAgent, Remark
 from rlpyt.functional import (
     ScheduleLike,
     episode_start_from_valid,
@@ -52,6 +53,21 @@ class LossInputs(NamedArrayTuple):
     """[T, B] bool, for a recurrent agent: its state is zero before these rows."""
     weight: float | None = None
     """Weight of a minibatch's loss among those of the other replicas; None where there is no other."""
+    reward: Buffer = None
+    """Of the row, as it was collected."""
+    terminated: Buffer = None
+    truncated: Buffer = None
+
+
+class UpdateRows(NamedTuple):
+    """Batch of one update."""
+
+    rows: Any
+    """[T, B], or a minibatch of them: `LossInputs` or `VTraceInputs`."""
+    init_rnn_state: Buffer = None
+    """Before the first row, [B, N, H] leaves; None for a feed-forward agent."""
+    weight: float = 1.0
+    """Of the loss among those of the other replicas, of `GlobalRows.weights`."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -59,7 +75,7 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
     """Base of A2C, PPO and V-trace."""
 
     bootstrap_value: ClassVar[bool] = True
-    compiled_losses: ClassVar[Mapping[str, str]] = {"loss": "model"}
+    compiled_losses: ClassVar[Sequence[str]] = ("loss",)
     agent_kind: ClassVar[str] = PolicyAgent.kind
     """Kind that the agent must have."""
     opt_info_fields: ClassVar[tuple[str, ...]] = (
@@ -102,7 +118,7 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
             )
         super().initialize(agent, run)
         self.batch_size = self.batch_spec.size
-        self._running_return = torch.zeros(self.batch_spec.B, device=self.agent.device)
+        self.reward_scale = RewardScale(self.batch_spec.B, agent) if self.normalize_reward else None
 
     def rehearsal(self, agent: PolicyAgent, batch_spec: BatchSpec, max_rows: int) -> tuple[Self, BatchSpec]:
         """Return the same algorithm for a batch of at most `max_rows`; see `rlpyt.core.Algorithm.rehearsal`."""
@@ -115,10 +131,10 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
         The value after row t is the value of row t + 1. Where the episode ended at t, row t + 1 holds the final
         observation: so a truncated episode bootstraps from its final observation without a special case.
         """
-        (agent, env), init_rnn_state = self.on_device(samples)
+        (agent, env), init_rnn_state = rows_on_device(self.agent, samples)
         value = agent.agent_info.value
         advantage, return_ = generalized_advantage_estimation(
-            self.normalized_reward(env, hyper) if self.normalize_reward else env.reward,
+            env.reward if self.reward_scale is None else self.reward_scale(env, hyper),
             value,
             torch.cat([value[1:], agent.bootstrap_value]),
             env.terminated,
@@ -138,71 +154,23 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
             old_value=value,
             # Stays on the CPU: the recurrent core reads the rows to split at without a synchronisation.
             episode_start=episode_start_from_valid(samples.env.valid) if self.agent.recurrent else None,
+            reward=env.reward,
+            terminated=env.terminated,
+            truncated=env.truncated,
         )
         return inputs, init_rnn_state
 
-    def on_device(self, samples: Samples) -> tuple[Samples, Buffer]:
-        """Return a batch on the agent's device, in one move, and the recurrent state before its first row.
-
-        The states before all other rows are left out.
-        """
-        agent_info = samples.agent.agent_info
-        init_rnn_state = None
-        if self.agent.recurrent:
-            init_rnn_state = buffer_to(agent_info.prev_rnn_state[0], self.agent.device)
-            agent_info = agent_info._replace(prev_rnn_state=None)
-        samples = samples._replace(agent=samples.agent._replace(agent_info=agent_info))
-        return buffer_to(samples, self.agent.device), init_rnn_state
-
-    @torch.no_grad()
-    def normalized_reward(self, env: Any, hyper: Hyper) -> torch.Tensor:
-        """Return the rewards [T, B] scaled by the agent's statistics, which take the batch in first.
-
-        Only scaled: to shift them would change what an episode's length is worth.
-        """
-        # A row that is not valid starts a new episode; after a lost one nothing else tells.
-        done = env.terminated | env.truncated | ~env.valid
-        running = running_return(env.reward, done, self._running_return, discount=hyper.discount)
-        self._running_return = running[-1].masked_fill(done[-1], 0.0)
-        rms = self.agent.reward_rms
-        rms.update(running, env.valid)
-        scale = rms.var.clamp(min=rms.var_clip).rsqrt().float()
-        return (env.reward * scale).clamp(-hyper.reward_clip, hyper.reward_clip)
-
-    def remarks(self) -> dict[str, str]:
-        """Return what becomes of settings that other settings change; see `RlAlgorithm.remarks`."""
-        unused = "reward_clip" in chosen(self) and not self.normalize_reward
-        return {**super().remarks(), **({"reward_clip": "not used without normalize_reward"} if unused else {})}
-
-    def state_dict(self) -> StateDict:
-        """Return optimiser, counter, random stream, and the running returns of the episodes that go on."""
-        return {**super().state_dict(), "running_return": self._running_return.clone()}
-
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over the result of `state_dict`."""
-        super().load_state_dict(state_dict)
-        self._running_return.copy_(state_dict["running_return"])
-
-    def take_step(
-        self, batch: Buffer, init_rnn_state: Buffer, hyper: Hyper, weight: float = 1.0
-    ) -> dict[str, torch.Tensor]:
-        """Take one gradient step down the loss of rows; return its metrics.
-
-        Args:
-            batch: rows [T, B], or a minibatch of them.
-            init_rnn_state: before the first row, [B, N, H] leaves, or None.
-            hyper: the hyper-parameters as they stand.
-            weight: of the loss among those of the other replicas, of `GlobalRows.weights`.
-        """
-        again = self.before_loss()
-        loss, metrics = loss_and_metrics(self, self.loss(batch, init_rnn_state, hyper))
-        self.loss_weight = weight
-        metrics = {name: self.weighted(x) for name, x in metrics.items()}
+    def update(self, batch: UpdateRows, hyper: Hyper) -> dict[str, torch.Tensor]:
+        """Take one gradient step down the loss of rows; return its metrics."""
+        inputs = batch.rows, batch.init_rnn_state, hyper
+        after, computed = LossAfter(self), self.compiled(self.loss, by="model")
+        loss, metrics = loss_and_metrics(self, computed(*inputs))
+        self.loss_weight = batch.weight
+        weighted = self.descents.weighted
+        metrics = {name: weighted(x) for name, x in metrics.items()}
         metrics["gradNorm"] = self.gradient_step(loss, hyper)
-        around = self.losses_around(
-            again, loss, lambda: loss_and_metrics(self, self.loss(batch, init_rnn_state, hyper))[0]
-        )
-        return metrics | {name: self.weighted(x) for name, x in around.items()}
+        around = after.metrics(loss, lambda: loss_and_metrics(self, computed(*inputs))[0])
+        return metrics | {name: weighted(x) for name, x in around.items()}
 
     def loss(self, batch: Buffer, init_rnn_state: Buffer, hyper: Hyper) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss of rows, a mean over the valid ones, and its metrics by name: means too."""
@@ -213,3 +181,62 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
         if self.agent.recurrent:
             return self.agent(*batch.agent_inputs, init_rnn_state, batch.episode_start)
         return self.agent(*batch.agent_inputs)
+
+    def plan(self) -> dict[str, object]:
+        """Return what an iteration will do; see `rlpyt.core.Algorithm`."""
+        unused = "reward_clip" in chosen(self) and not self.normalize_reward
+        return {**super().plan(), **({"reward_clip": Remark("not used without normalize_reward")} if unused else {})}
+
+    def state_dict(self) -> StateDict:
+        """Return optimiser, counter, random stream, and the running returns of the episodes that go on."""
+        scale = self.reward_scale
+        running = torch.zeros(self.batch_spec.B, device=self.agent.device) if scale is None else scale.running_return
+        return {**super().state_dict(), "running_return": running.clone()}
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Take over the result of `state_dict`."""
+        super().load_state_dict(state_dict)
+        if self.reward_scale is not None:
+            self.reward_scale.running_return.copy_(state_dict["running_return"])
+
+
+class RewardScale:
+    """Rewards divided by the standard deviation of an episode's discounted sum of them up to each row.
+
+    They are only scaled: to shift them would change what an episode's length is worth.
+
+    Args:
+        B: environments.
+        agent: has the statistics, which are learned over the run.
+    """
+
+    def __init__(self, B: int, agent: PolicyAgent) -> None:
+        self.running_return = torch.zeros(B, device=agent.device)
+        """[B], sums of the episodes that go on."""
+        self._agent = agent
+
+    @torch.no_grad()
+    def __call__(self, env: Any, hyper: Hyper) -> torch.Tensor:
+        """Return the rewards [T, B] scaled by the agent's statistics, which take the batch in first."""
+        # A row that is not valid starts a new episode; after a lost one nothing else tells.
+        done = env.terminated | env.truncated | ~env.valid
+        running = running_return(env.reward, done, self.running_return, discount=hyper.discount)
+        self.running_return = running[-1].masked_fill(done[-1], 0.0)
+        rms = self._agent.reward_rms
+        rms.update(running, env.valid)
+        scale = rms.var.clamp(min=rms.var_clip).rsqrt().float()
+        return (env.reward * scale).clamp(-hyper.reward_clip, hyper.reward_clip)
+
+
+def rows_on_device(agent: PolicyAgent, samples: Samples) -> tuple[Samples, Buffer]:
+    """Return a batch on the agent's device, in one move, and the recurrent state before its first row.
+
+    The states before all other rows are left out.
+    """
+    agent_info = samples.agent.agent_info
+    init_rnn_state = None
+    if agent.recurrent:
+        init_rnn_state = buffer_to(agent_info.prev_rnn_state[0], agent.device)
+        agent_info = agent_info._replace(prev_rnn_state=None)
+    samples = samples._replace(agent=samples.agent._replace(agent_info=agent_info))
+    return buffer_to(samples, agent.device), init_rnn_state

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import torch
 
 from rlpyt.algos.metrics import stack_metrics
-from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo
+from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, UpdateRows
 from rlpyt.core import Metrics, PolicyAgent
 from rlpyt.functional import (
     CountLike,
@@ -112,12 +112,12 @@ class PPO(PolicyGradientAlgo):
             old_log_prob = self.agent.distribution.log_prob(batch.action, batch.old_dist_info)
         batch = batch._replace(old_log_prob=old_log_prob)
         metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
-        for _ in range(_n_epochs(hyper)):
+        for _ in range(n_epochs(hyper)):
             for minibatch, rnn_state in self.minibatch_rows(batch, init_rnn_state, self.samples.env.valid):
-                weight = self._weight_of(minibatch)
-                for name, value in self.take_step(minibatch, rnn_state, hyper, weight).items():
+                rows = UpdateRows(minibatch, rnn_state, weight_of(self, minibatch))
+                for name, value in self.update(rows, hyper).items():
                     metrics[name].append(value)
-            if self._is_far(metrics.get("kl", []), hyper):
+            if hyper.target_kl is not None and is_far(self, metrics.get("kl", []), hyper.target_kl):
                 break
         # After the updates: the first ratio of the next batch is exactly 1 only if acting and learning normalise alike.
         self.agent.networks.update_obs_rms(batch.agent_inputs.observation, batch.valid)
@@ -139,10 +139,10 @@ class PPO(PolicyGradientAlgo):
             valid: [T, B] bool, on the CPU, where it is read without a synchronisation.
         """
         if self.agent.recurrent:
-            parts = self._random_parts(torch.arange(valid.shape[1]))
+            parts = random_parts(self, torch.arange(valid.shape[1]))
             counts = [int(valid[:, idxs].sum()) for idxs in parts]
         else:
-            parts = self._random_parts(valid.flatten().nonzero().squeeze(1))
+            parts = random_parts(self, valid.flatten().nonzero().squeeze(1))
             counts = [len(idxs) for idxs in parts]
             # Where no row is invalid the losses need no masks, which were a tenth of an update of small networks.
             batch = buffer_func(batch._replace(valid=None), torch.flatten, 0, 1)
@@ -158,26 +158,6 @@ class PPO(PolicyGradientAlgo):
                 rows = buffer_func(batch, torch.index_select, 0, on_device) if len(idxs) else _uncounted_row(batch)
                 rnn_state = None
             yield rows if self.global_rows.alone else rows._replace(weight=weight), rnn_state
-
-    def _random_parts(self, idxs: torch.Tensor) -> Sequence[torch.Tensor]:
-        order = torch.randperm(len(idxs), generator=self.generator)
-        return idxs[order].tensor_split(int(self.minibatches))
-
-    def _is_far(self, kls: Sequence[torch.Tensor], hyper: Hyper) -> bool:
-        """Return whether the policy is further than `target_kl` from the one that acted, by all replicas' last rows.
-
-        One synchronisation, and only where a limit was set.
-        """
-        return hyper.target_kl is not None and any(self.global_rows.mean(kl) > hyper.target_kl for kl in kls[-1:])
-
-    def _weight_of(self, minibatch: LossInputs) -> float:
-        if minibatch.weight is None and not self.global_rows.alone:
-            raise ValueError(
-                f"{type(self).__name__}: minibatch_rows gave a minibatch without weight to one of "
-                f"{self.replicas.world_size} replicas; expected that of its loss among the others'. Set the field "
-                "weight to what self.global_rows.weights(counts) gives, with the valid rows of every minibatch."
-            )
-        return 1.0 if minibatch.weight is None else minibatch.weight
 
     def loss(
         self, batch: LossInputs, init_rnn_state: Buffer, hyper: Hyper
@@ -212,7 +192,32 @@ class PPO(PolicyGradientAlgo):
         names = ("learning_rate", "ratio_clip") if "clipFraction" in self.opt_info_fields else ("learning_rate",)
         falling = {name: x for name in names if self.schedule_of(name) is not (x := getattr(self, name))}
         lines = {name: f"{x:g} -> 0 over the run (linear_lr_schedule)" for name, x in falling.items()}
-        return {**super().plan(), "updates an iteration": _n_epochs(self.hyper(0)) * int(self.minibatches), **lines}
+        return {**super().plan(), "updates an iteration": n_epochs(self.hyper(0)) * int(self.minibatches), **lines}
+
+
+def random_parts(algo: PPO, idxs: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Return the minibatches that indexes are dealt to at random."""
+    order = torch.randperm(len(idxs), generator=algo.generator)
+    return idxs[order].tensor_split(int(algo.minibatches))
+
+
+def is_far(algo: PPO, kls: Sequence[torch.Tensor], target_kl: float) -> bool:
+    """Return whether the policy is further than `target_kl` from the one that acted, by all replicas' last rows.
+
+    One synchronisation, and only where a limit was set.
+    """
+    return any(bool(algo.global_rows.mean(kl) > target_kl) for kl in kls[-1:])
+
+
+def weight_of(algo: PPO, minibatch: LossInputs) -> float:
+    """Return the weight of a minibatch's loss among those of the other replicas; refuse one without."""
+    if minibatch.weight is None and not algo.global_rows.alone:
+        raise ValueError(
+            f"{type(algo).__name__}: minibatch_rows gave a minibatch without weight to one of "
+            f"{algo.replicas.world_size} replicas; expected that of its loss among the others'. Set the field "
+            "weight to what self.global_rows.weights(counts) gives, with the valid rows of every minibatch."
+        )
+    return 1.0 if minibatch.weight is None else minibatch.weight
 
 
 def _uncounted_row(flat: LossInputs) -> LossInputs:
@@ -220,7 +225,8 @@ def _uncounted_row(flat: LossInputs) -> LossInputs:
     return buffer_func(flat, lambda x: x[:1])._replace(valid=torch.zeros_like(flat.advantage[:1], dtype=torch.bool))
 
 
-def _n_epochs(hyper: Hyper) -> int:
+def n_epochs(hyper: Hyper) -> int:
+    """Return the epochs of a batch, as they stand."""
     return max(1, round(hyper.epochs))
 
 

@@ -3,38 +3,48 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from functools import partial
+from typing import Any, ClassVar, TypeVar
 
 import torch
 
-from rlpyt.algos.off_policy import OffPolicyAlgo, Outputs
-from rlpyt.algos.returned import update_metrics
+from rlpyt.algos.base import Numbers, RlAlgorithm
+from rlpyt.algos.loss_after import LossAfter
+from rlpyt.algos.off_policy import OffPolicyAlgo
+from rlpyt.algos.replay_feed import ReplayFeed, Target, check_run
+from rlpyt.algos.replay_rows import Outputs, mean_loss, mean_of_rows, run_over
+from rlpyt.algos.replay_settings import ReplaySettings, check_count, has_input_priorities
+from rlpyt.algos.returned import losses_and_values, update_metrics
 from rlpyt.core import QpgPolicyAgent
 from rlpyt.functional import CountLike, ScheduleLike, squared_loss, td_target
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
 from rlpyt.types import AgentInputs, Run
 
+QLosses = tuple[torch.Tensor, torch.Tensor, torch.Tensor] | tuple[torch.Tensor, torch.Tensor, torch.Tensor, Numbers]
+"""Losses, action values, their targets, and further metrics if there are any."""
 QpgT = TypeVar("QpgT", bound=QpgPolicyAgent)
 
 
 @dataclass(kw_only=True, eq=False)
-class QpgAlgo(OffPolicyAlgo[QpgT]):
+class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
     """Base of DDPG, TD3 and SAC.
 
         y_t = r_t + ... + discount^(n-1) r_{t+n-1} + discount^n V(s_{t+n})
         L_q = sum_i mean(0.5 * (y_t - Q_i(s_t, a_t))^2)
 
-    A subclass defines V and the loss of the policy. Actions are in units of their bounds. The policy takes its step
+    A subclass defines y and the step of the policy. Actions are in units of their bounds. The policy takes its step
     after the action values, at the features from before their step.
     """
 
     counted_descent: ClassVar[str] = "q"
-    compiled_losses: ClassVar[Mapping[str, str]] = {"q_target": "q", "q_losses": "q"}
+    compiled_losses: ClassVar[Sequence[str]] = ("q_losses", "policy_loss")
     agent_kind: ClassVar[str]
     """Kind that the agent must have: what its policy is."""
+    q_metric_names: ClassVar[Sequence[str]] = ("qLoss", "qGradNorm")
+    """Metrics of a step of the action values, of those that `rlpyt.algos.qpg.q_metrics` has."""
     next_features: ClassVar[bool] = False
     """Whether V takes the features in training, beside the target's."""
     random_target: ClassVar[bool] = False
@@ -57,10 +67,10 @@ class QpgAlgo(OffPolicyAlgo[QpgT]):
     def __post_init__(self) -> None:
         """Refuse values out of range."""
         super().__post_init__()
-        self.check_count("policy_update_interval")
+        check_count(self, "policy_update_interval")
         self.check("q_learning_rate", lambda x: 0.0 <= x < float("inf"), "a number from 0")
         self.check("q_target_clip", lambda x: x > 0.0, "above 0")
-        if self.has_input_priorities:
+        if has_input_priorities(self):
             raise ValueError(
                 f"{type(self).__name__}: input_priorities is True; expected False, as no action values are known when "
                 "an action is taken. Leave it out."
@@ -75,77 +85,93 @@ class QpgAlgo(OffPolicyAlgo[QpgT]):
                 f"{self.agent_kind}. DDPG goes with DdpgAgent, TD3 with Td3Agent, SAC with SacAgent, and with their "
                 "recurrent forms."
             )
+        check_run(self, agent, run)
         super().initialize(agent, run)
+        self.exploration = partial(begun, self)
+        agent.explore_by(self.exploration)  # before the replay is built: it lets go of an earlier start's
+        self.feed: ReplayFeed = ReplayFeed(self, run)
+        self.target: Target | None = Target(self.feed)
 
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimisers, one for the policy and one for the action values."""
-        hyper = self.hyper(0)
-        for name, parameters in {"pi": self.agent.pi_parameters(), "q": self.agent.q_parameters()}.items():
-            self.descents[name] = self.make_descent(parameters, self.learning_rate_of(name, hyper))
+        self.descents.add("pi", self.agent.pi_parameters())
+        self.descents.add("q", self.agent.q_parameters(), rate="q_learning_rate")
 
-    def exploration_after(self, itr: int) -> float | None:
-        """Return 1 where learning has begun by the end of an iteration; None leaves the agent as it is."""
-        return 1.0 if itr >= self.min_itr_learn else None
-
-    def learning_rate_of(self, name: str, hyper: Hyper) -> float:
-        """Return the learning rate of the optimiser "pi" or "q", as it stands."""
-        rate: float = hyper.q_learning_rate if name == "q" else hyper.learning_rate
-        return rate
-
-    def update(self, batch: Buffer, hyper: Hyper) -> dict[str, torch.Tensor]:
+    def update(self, batch: Buffer, hyper: Hyper) -> Numbers:
         """Take one step of the action values, and where they are due of the policy and the targets."""
-        outputs = self.forward(batch, self.agent.features, self.agent.target_features, self.next_features)
+        agent = self.agent
+        networks = agent.features, None if self.target is None else agent.target_features
+        outputs = run_over(batch, agent, *networks, with_next=self.next_features, warmup_T=int(self.warmup_T))
         if self.random_target:
-            outputs = outputs._replace(noise=self.draw_noise(outputs.next_target))
-        metrics = update_metrics(self, "update_q", self.update_q(batch, outputs, hyper))
-        if self.is_due("policy", hyper.policy_update_interval):
-            detached = outputs.online._replace(observation=outputs.online.observation.detach())
-            metrics |= update_metrics(self, "update_policy", self.update_policy(batch, detached, hyper))
-        if self.is_due("target", hyper.target_update_interval):
-            self.agent.update_target(hyper.target_update_tau)
+            outputs = outputs._replace(noise=draw_noise(self, batch))
+
+        after, q_losses = LossAfter(self), self.compiled(self.q_losses, by="q")
+        losses, q, y, own = losses_and_values(self, q_losses(batch, outputs, hyper))
+        loss = losses.sum()
+        grad_norm, q = self.gradient_step(loss, hyper), q.detach()
+        self.feed.update_priorities(batch, (y - q).abs().mean(0), hyper)
+        metrics = {**q_metrics(self.q_metric_names, batch, q, losses.detach(), grad_norm), **own}
+        # At the features of before: those of a vector are the vector.
+        metrics |= after.metrics(loss, lambda: losses_and_values(self, q_losses(batch, outputs, hyper))[0].sum())
+
+        if self.feed.is_due("policy", hyper.policy_update_interval):
+            features = outputs.online._replace(observation=outputs.online.observation.detach())
+            metrics |= update_metrics(self, "update_policy", self.update_policy(batch, features, hyper))
+        if self.target is not None:
+            self.target.after_update(hyper)
         return metrics
 
-    def draw_noise(self, rows: AgentInputs) -> torch.Tensor:
-        """Return standard normal numbers [..., A] for actions at rows of features."""
-        noise = torch.randn(*rows.prev_reward.shape, self.agent.distribution.dim, generator=self.generator)
-        return noise.to(self.agent.device, non_blocking=True)
+    def q_losses(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> QLosses:
+        """Return the losses [n_q] of the action values, these [n_q, ...], and their target y, [M] or [T, M].
 
-    def update_q(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> dict[str, torch.Tensor]:
-        """Take one step of the action values."""
+        A mapping of further metrics may follow, by name.
+        """
         y = self.q_target(batch, outputs, hyper)
-        again = self.before_loss()
-        losses, q = self.q_losses(batch, outputs, y, hyper)
-        loss = losses.sum()
-        grad_norm = self.gradient_step(loss, hyper)
-        q = q.detach()
-        self.update_priorities(batch, (y - q).abs().mean(0), hyper)
-        metrics = self.q_metrics(batch, q, losses.detach(), grad_norm)
-        # At the features of before: those of a vector are the vector.
-        return metrics | self.losses_around(again, loss, lambda: self.q_losses(batch, outputs, y, hyper)[0].sum())
-
-    def q_losses(
-        self, batch: Buffer, outputs: Outputs, y: torch.Tensor, hyper: Hyper
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the losses [n_q] of the action values, and these [n_q, ...]."""
         q = self.agent.q(outputs.online, self.agent.distribution.encode(batch.action))
-        return self.mean_loss(squared_loss(y - q), batch), q
+        return mean_loss(squared_loss(y - q), batch), q, y
 
-    @torch.no_grad()
+    @abstractmethod
     def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
-        """Return y, [M] or [T, M]."""
-        y = td_target(batch.return_, batch.bootstrap_discount, self.next_value(outputs, hyper))
-        return y.clamp(-hyper.q_target_clip, hyper.q_target_clip)
+        """Return y, [M] or [T, M], without gradient; `bounded_target` makes it of V."""
 
     @abstractmethod
-    def next_value(self, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
-        """Return V of the rows that are bootstrapped from, [M] or [T, M]."""
-
-    @abstractmethod
-    def update_policy(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> dict[str, torch.Tensor]:
+    def update_policy(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> Numbers:
         """Take one step of the policy at rows of features without gradient; return its metrics."""
 
-    @abstractmethod
-    def q_metrics(
-        self, batch: Buffer, q: torch.Tensor, losses: torch.Tensor, grad_norm: torch.Tensor
-    ) -> dict[str, torch.Tensor]:
-        """Return the metrics of a step of the action values q [n_q, ...], whose losses are [n_q]."""
+
+AnyQpgAlgo = QpgAlgo[Any]
+OffPolicyAlgo.register(QpgAlgo)  # type: ignore[type-abstract]
+
+
+def begun(algo: AnyQpgAlgo, itr: int) -> float | None:
+    """Return 1 where learning has begun by the end of an iteration; None leaves the agent as it is."""
+    return 1.0 if itr >= algo.min_itr_learn else None
+
+
+def bounded_target(batch: Buffer, next_value: torch.Tensor, hyper: Hyper) -> torch.Tensor:
+    """Return y of the values [M] or [T, M] of the rows that are bootstrapped from."""
+    y = td_target(batch.return_, batch.bootstrap_discount, next_value)
+    return y.clamp(-hyper.q_target_clip, hyper.q_target_clip)
+
+
+def draw_noise(algo: AnyQpgAlgo, batch: Buffer) -> torch.Tensor:
+    """Return standard normal numbers [M, A] or [T, M, A] for actions at the rows of a batch."""
+    noise = torch.randn(*batch.return_.shape, algo.agent.distribution.dim, generator=algo.generator)
+    return noise.to(algo.agent.device, non_blocking=True)
+
+
+def q_metrics(
+    names: Sequence[str], batch: Buffer, q: torch.Tensor, losses: torch.Tensor, grad_norm: torch.Tensor
+) -> Numbers:
+    """Return metrics of a step of action values q [n_q, ...], whose losses are [n_q], by name."""
+    q1, q2 = q[0], q[-1]
+    made = {
+        "qLoss": lambda: losses.sum(),
+        "q1Loss": lambda: losses[0],
+        "q2Loss": lambda: losses[-1],
+        "qGradNorm": lambda: grad_norm,
+        "q1": lambda: mean_of_rows(q1, batch),
+        "q2": lambda: mean_of_rows(q2, batch),
+        "qMeanDiff": lambda: mean_of_rows((q1 - q2).abs(), batch),
+    }
+    return {name: made[name]() for name in names}

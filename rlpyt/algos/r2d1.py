@@ -25,44 +25,31 @@ class R2D1(DQN):
     opt_info_fields: ClassVar[tuple[str, ...]] = ("loss", "gradNorm", "tdAbsErr", "priority")
 
     discount: ScheduleLike = 0.997
-    """gamma in [0, 1], per environment step."""
     learning_rate: ScheduleLike = 1e-4
     """Of the optimiser."""
     optim_kwargs: dict[str, Any] = field(default_factory=lambda: {"eps": 1e-3})
     """Further arguments of the optimiser."""
     clip_grad_norm: ScheduleLike = 80.0
-    """Largest L2 norm of the gradient of all parameters."""
     delta_clip: ScheduleLike | None = None
     """TD error from which the loss grows linearly (Huber); None for the square."""
     min_steps_learn: int = int(1e5)
-    """Steps, all environments counted, that the first update waits for."""
     replay_ratio: ScheduleLike = 1.0
-    """Rows consumed by updates for every row collected, rounded to whole updates an iteration. Warm-up rows count, and
-    so do the final rows of episodes among those collected."""
     n_step_return: int = 5
-    """Rewards in the target before the bootstrap."""
     target_update_interval: CountLike = 2500
     """Updates between target updates."""
     double_dqn: bool = True
     """Whether the network in training selects the action whose target value is taken."""
     value_scale_eps: float | None = 1e-3
-    """See `DQN`."""
 
     prioritized_replay: bool = True
-    """See `OffPolicyAlgo`, as for all that follow."""
     pri_beta_init: float = 0.9
-    """Exponent of the importance weights at the start."""
     pri_beta_final: float = 0.9
-    """The same after `pri_beta_steps`."""
     input_priorities: bool | None = None
     """Whether new sequences get priorities from the Q-values that the agent acted by; None where replay is
     prioritised."""
 
     batch_T: int | None = 80
-    """Rows of a sequence to train on."""
     batch_B: CountLike | None = 64
-    """Sequences an update."""
     warmup_T: int = 40
-    """Rows before them that bring the recurrent state up to date, without a loss."""
     store_rnn_state_interval: int = 40
     """Time steps from one recurrent state that the replay keeps to the next."""

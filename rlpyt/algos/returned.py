@@ -7,10 +7,10 @@ from typing import Any, NoReturn
 
 import torch
 
-from rlpyt.core import Algorithm
+from rlpyt.algos.base import Numbers
 
 
-def part_of(algo: Algorithm[Any], method: str, returned: Any, Kind: type[Any]) -> Any:
+def part_of(algo: object, method: str, returned: Any, Kind: type[Any]) -> Any:
     """Return a part of the replay that a method or a class of the user gave.
 
     Raises:
@@ -22,56 +22,62 @@ def part_of(algo: Algorithm[Any], method: str, returned: Any, Kind: type[Any]) -
     return returned
 
 
-def loss_and_metrics(algo: Algorithm[Any], returned: Any) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Return the loss and the metrics that `loss` of a policy-gradient algorithm gave.
+def tensors_and_metrics(
+    algo: object, method: str, returned: Any, n: int, expected: str, needs_metrics: bool = False
+) -> tuple[list[torch.Tensor], Numbers]:
+    """Return the n tensors, and the metrics after them, that a loss gave.
+
+    Args:
+        algo: whose loss it is.
+        method: its name.
+        returned: what it gave.
+        n: tensors that it is to give.
+        expected: these, in words.
+        needs_metrics: whether metrics have to follow.
 
     Raises:
         TypeError: if it gave something else.
     """
-    parts = _parts(returned)
-    if len(parts) != 2 or not isinstance(parts[0], torch.Tensor) or not isinstance(parts[1], Mapping):
-        _refuse(algo, "loss", returned, "the loss, a tensor, and a dictionary of metrics by name")
-    return parts[0], dict(parts[1])
+    parts = list(returned) if isinstance(returned, tuple | list) else []
+    own = parts[n] if len(parts) == n + 1 else {}
+    lengths = (n + 1,) if needs_metrics else (n, n + 1)
+    tensors = parts[:n]
+    if len(parts) not in lengths or not isinstance(own, Mapping) or not all(map(torch.is_tensor, tensors)):
+        _refuse(algo, method, returned, expected)
+    return tensors, dict(own)
 
 
-def loss_and_errors(
-    algo: Algorithm[Any], method: str, returned: Any
-) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
-    """Return the loss, absolute TD errors and further metrics that `loss` or `td_loss` of Q-learning gave.
+def loss_and_metrics(algo: object, returned: Any) -> tuple[torch.Tensor, Numbers]:
+    """Return the loss and the metrics that `loss` of a policy-gradient algorithm gave; see `tensors_and_metrics`."""
+    expected = "the loss, a tensor, and a dictionary of metrics by name"
+    (loss,), metrics = tensors_and_metrics(algo, "loss", returned, 1, expected, needs_metrics=True)
+    return loss, metrics
 
-    Raises:
-        TypeError: if it gave something else.
-    """
-    parts = _parts(returned)
-    own = parts[2] if len(parts) == 3 else {}
-    if len(parts) not in (2, 3) or not isinstance(own, Mapping) or not _all_tensors(parts[:2]):
-        _refuse(algo, method, returned, "the loss and absolute TD errors, tensors, and a dictionary of metrics if any")
-    loss, errors = parts[:2]
+
+def loss_and_errors(algo: object, method: str, returned: Any) -> tuple[torch.Tensor, torch.Tensor, Numbers]:
+    """Return loss, absolute TD errors and further metrics that `loss` or `td_loss` gave; see `tensors_and_metrics`."""
+    expected = "the loss and absolute TD errors, tensors, and a dictionary of metrics if any"
+    (loss, errors), own = tensors_and_metrics(algo, method, returned, 2, expected)
     if method == "td_loss" and loss.shape != errors.shape:
         _refuse(algo, method, returned, "a loss and an absolute TD error of every row, of the same shape")
-    return loss, errors, dict(own)
+    return loss, errors, own
 
 
-def update_metrics(algo: Algorithm[Any], method: str, returned: Any) -> dict[str, Any]:
-    """Return the metrics that a step of a policy or of action values gave.
+def losses_and_values(algo: object, returned: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Numbers]:
+    """Return losses, action values, targets and further metrics that `q_losses` gave; see `tensors_and_metrics`."""
+    expected = "losses, action values and targets, tensors, and a dictionary of metrics if any"
+    (losses, q, y), own = tensors_and_metrics(algo, "q_losses", returned, 3, expected)
+    return losses, q, y, own
 
-    Raises:
-        TypeError: if it gave something else.
-    """
+
+def update_metrics(algo: object, method: str, returned: Any) -> Numbers:
+    """Return the metrics that a step of a policy gave; refuse something else with a TypeError."""
     if not isinstance(returned, Mapping):
         _refuse(algo, method, returned, "a dictionary of metrics by name")
     return dict(returned)
 
 
-def _parts(returned: Any) -> list[Any]:
-    return list(returned) if isinstance(returned, tuple | list) else []
-
-
-def _all_tensors(parts: list[Any]) -> bool:
-    return all(isinstance(part, torch.Tensor) for part in parts)
-
-
-def _refuse(algo: Algorithm[Any], method: str, returned: Any, expected: str) -> NoReturn:
+def _refuse(algo: object, method: str, returned: Any, expected: str) -> NoReturn:
     raise TypeError(
         f"{type(algo).__name__}.{method} returned {_described(returned)}; expected {expected}. Let it return that."
     )

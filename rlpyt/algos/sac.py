@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 
-from rlpyt.algos.off_policy import Outputs
-from rlpyt.algos.qpg import QpgAlgo
+from rlpyt.algos.base import Numbers
+from rlpyt.algos.qpg import QpgAlgo, bounded_target, draw_noise
+from rlpyt.algos.replay_rows import Outputs, mean_loss, mean_of_rows
 from rlpyt.core import QpgPolicyAgent
 from rlpyt.functional import CountLike, ScheduleLike, clipped_double_q, soft_policy_loss, soft_value, temperature_loss
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
-from rlpyt.types import AgentInputs, Run, StateDict
+from rlpyt.types import AgentInputs, Run
 from rlpyt.utils.arrays import buffer_to
 
 Q_POLICIES = ("min", "mean")
@@ -44,17 +45,14 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
         *("q1", "q2", "piMu", "piLogStd", "qMeanDiff", "alpha", "entropy"),
     )
     agent_kind: ClassVar[str] = "squashed Gaussian policy"
-    compiled_losses: ClassVar[Mapping[str, str]] = {**QpgAlgo.compiled_losses, "policy_loss": "pi"}
+    q_metric_names: ClassVar[Sequence[str]] = ("q1Loss", "q2Loss", "qGradNorm", "q1", "q2", "qMeanDiff")
     next_features: ClassVar[bool] = True
     random_target: ClassVar[bool] = True
     _auto_entropy = 0.0  # until the action space is known
 
     batch_size: CountLike = 256
-    """Transitions an update. Not used with sequences: an update takes batch_B of them."""
     min_steps_learn: int = int(1e4)
-    """Steps, all environments counted, that the first update waits for."""
     replay_ratio: ScheduleLike = 256.0
-    """Rows consumed by updates for every row collected, rounded to whole updates an iteration; warm-up rows count."""
     learning_rate: ScheduleLike = 3e-4
     """Of the policy."""
     q_learning_rate: ScheduleLike = 3e-4
@@ -62,7 +60,6 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     alpha_learning_rate: ScheduleLike = 3e-4
     """Of log alpha."""
     target_update_tau: ScheduleLike = 0.005
-    """Fraction by which the targets move at every target update; 1 copies."""
     fixed_alpha: ScheduleLike | None = None
     """Weight of the entropy, from 0; None learns it. A run that begins with a number or a schedule keeps to one."""
     target_entropy: ScheduleLike = "auto"
@@ -112,14 +109,10 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
         """Build the optimisers, one more for log alpha if it is learned."""
         super().optim_initialize(rank)
         log_alpha = torch.tensor(math.log(self.alpha_init), device=self.agent.device)
-        self._log_alpha = torch.nn.Parameter(log_alpha, requires_grad=self.fixed_alpha is None)
+        self.log_alpha = torch.nn.Parameter(log_alpha, requires_grad=self.fixed_alpha is None)
+        self.descents.kept["log_alpha"] = self.log_alpha
         if self.fixed_alpha is None:
-            learning_rate = self.learning_rate_of("alpha", self.hyper(0))
-            self.descents["alpha"] = self.make_descent([self._log_alpha], learning_rate)
-
-    def learning_rate_of(self, name: str, hyper: Hyper) -> float:
-        """Return the learning rate of the optimiser "pi", "q" or "alpha", as it stands."""
-        return hyper.alpha_learning_rate if name == "alpha" else super().learning_rate_of(name, hyper)
+            self.descents.add("alpha", [self.log_alpha], rate="alpha_learning_rate")
 
     def bind(self, n_steps: int) -> None:
         """Bind the schedules to the length of a run, and "auto" to the number of dimensions of its actions."""
@@ -132,85 +125,60 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
             return self._auto_entropy
         return super().schedule_of(name)
 
-    def alpha(self, hyper: Hyper) -> float | torch.Tensor:
-        """Return the weight of the entropy."""
-        return self._log_alpha.detach().exp() if hyper.fixed_alpha is None else hyper.fixed_alpha
-
-    def next_value(self, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
-        """Return the smallest target value of an action of the policy, and its entropy."""
-        action, log_prob, _ = self._act(outputs.next_online, outputs.noise)
+    @torch.no_grad()
+    def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
+        """Return y by the smallest target value of an action of the policy, its entropy, and the scaled rewards."""
+        action, log_prob, _ = act(self.agent, outputs.next_online, outputs.noise)
         q = self.agent.target_q(outputs.next_target, action)
         if self.n_target_q is not None:
             drawn = torch.randperm(len(q), generator=self.generator)[: int(self.n_target_q)]
             q = q[buffer_to(drawn, q.device)]
-        return soft_value(clipped_double_q(q), log_prob, self.alpha(hyper))
+        value = soft_value(clipped_double_q(q), log_prob, alpha_of(self, hyper))
+        return bounded_target(batch._replace(return_=batch.return_ * hyper.reward_scale), value, hyper)
 
-    def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
-        """Return y with the scaled rewards."""
-        return super().q_target(batch._replace(return_=batch.return_ * hyper.reward_scale), outputs, hyper)
-
-    def update_policy(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> dict[str, torch.Tensor]:
+    def update_policy(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> Numbers:
         """Climb the action values and the entropy; move alpha to where the entropy is the target's."""
-        loss, log_prob, dist_info = self.policy_loss(batch, features, self.draw_noise(features), hyper)
-        alpha = self.alpha(hyper)
-        grad_norm = self.descend("pi", loss, hyper)
+        noise, computed = draw_noise(self, batch), self.compiled(policy_loss, by="pi")
+        loss, log_prob, dist_info = computed(self, batch, features, noise, hyper)
+        alpha = alpha_of(self, hyper)
+        grad_norm = self.descents.step("pi", loss, hyper)
         log_prob = log_prob.detach()
         if hyper.fixed_alpha is None:
-            entropy_gap = self.mean_loss(log_prob + hyper.target_entropy, batch)
-            alpha_loss = temperature_loss(self._log_alpha, entropy_gap)
-            self.descents["alpha"](alpha_loss, self.learning_rate_of("alpha", hyper), float("inf"))
+            entropy_gap = mean_loss(log_prob + hyper.target_entropy, batch)
+            alpha_loss = temperature_loss(self.log_alpha, entropy_gap)
+            self.descents["alpha"](alpha_loss, hyper.alpha_learning_rate, float("inf"))
         return {
             "piLoss": loss.detach(),
             "piGradNorm": grad_norm,
-            "piMu": self.mean_of_rows(dist_info.mean.detach().mean(-1), batch),
-            "piLogStd": self.mean_of_rows(dist_info.log_std.detach().mean(-1), batch),
+            "piMu": mean_of_rows(dist_info.mean.detach().mean(-1), batch),
+            "piLogStd": mean_of_rows(dist_info.log_std.detach().mean(-1), batch),
             "alpha": torch.zeros_like(loss.detach()) + alpha,
-            "entropy": -self.mean_of_rows(log_prob, batch),
+            "entropy": -mean_of_rows(log_prob, batch),
         }
 
-    def policy_loss(
-        self, batch: Buffer, features: AgentInputs, noise: torch.Tensor, hyper: Hyper
-    ) -> tuple[torch.Tensor, torch.Tensor, Buffer]:
-        """Return the loss of the policy at rows of features, and log-densities and policy's parameters there."""
-        action, log_prob, dist_info = self._act(features, noise)
-        q = self.agent.q(features, action)
-        q = q.mean(0) if self.q_of_policy == "mean" else clipped_double_q(q)
-        if self.action_prior == "gaussian":
-            q = q - 0.5 * action.square().sum(-1)  # log N(a; 0, I) but for a constant
-        loss = self.mean_loss(soft_policy_loss(q, log_prob, self.alpha(hyper)), batch)
-        return loss, log_prob, dist_info
 
-    def _act(self, features: AgentInputs, noise: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor, Buffer]:
-        """Return actions of the policy at rows of features, their log-densities, and the policy's parameters."""
-        distribution = self.agent.distribution
-        dist_info = distribution.DistInfo(*self.agent.pi(features))
-        return *distribution.sample_with_log_prob(dist_info, noise), dist_info
+def policy_loss(
+    algo: SAC, batch: Buffer, features: AgentInputs, noise: torch.Tensor, hyper: Hyper
+) -> tuple[torch.Tensor, torch.Tensor, Buffer]:
+    """Return the loss of the policy at rows of features, and log-densities and policy's parameters there."""
+    action, log_prob, dist_info = act(algo.agent, features, noise)
+    q = algo.agent.q(features, action)
+    q = q.mean(0) if algo.q_of_policy == "mean" else clipped_double_q(q)
+    if algo.action_prior == "gaussian":
+        q = q - 0.5 * action.square().sum(-1)  # log N(a; 0, I) but for a constant
+    loss = mean_loss(soft_policy_loss(q, log_prob, alpha_of(algo, hyper)), batch)
+    return loss, log_prob, dist_info
 
-    def q_metrics(
-        self, batch: Buffer, q: torch.Tensor, losses: torch.Tensor, grad_norm: torch.Tensor
-    ) -> dict[str, torch.Tensor]:
-        """Return losses and means of the first and the last action values."""
-        q1, q2 = q[0], q[-1]
-        return {
-            "q1Loss": losses[0],
-            "q2Loss": losses[-1],
-            "qGradNorm": grad_norm,
-            "q1": self.mean_of_rows(q1, batch),
-            "q2": self.mean_of_rows(q2, batch),
-            "qMeanDiff": self.mean_of_rows((q1 - q2).abs(), batch),
-        }
 
-    def optim_state_dict(self) -> StateDict:
-        """Return the state of each optimiser, and log alpha."""
-        return {**super().optim_state_dict(), "log_alpha": self._log_alpha.detach().clone()}
+def act(
+    agent: QpgPolicyAgent, features: AgentInputs, noise: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor, Buffer]:
+    """Return actions of the policy at rows of features, their log-densities, and the policy's parameters."""
+    distribution = agent.distribution
+    dist_info = distribution.DistInfo(*agent.pi(features))
+    return *distribution.sample_with_log_prob(dist_info, noise), dist_info
 
-    @torch.no_grad()
-    def load_optim_state_dict(self, state_dict: StateDict) -> None:
-        """Take over the result of `optim_state_dict`."""
-        super().load_optim_state_dict(state_dict)
-        if "log_alpha" not in state_dict:
-            raise ValueError(
-                f"{type(self).__name__}: the state of the optimisers has no 'log_alpha', it has "
-                f"{', '.join(map(repr, state_dict))}; expected a state of SAC."
-            )
-        self._log_alpha.copy_(state_dict["log_alpha"])
+
+def alpha_of(algo: SAC, hyper: Hyper) -> float | torch.Tensor:
+    """Return the weight of the entropy as it stands."""
+    return algo.log_alpha.detach().exp() if hyper.fixed_alpha is None else hyper.fixed_alpha

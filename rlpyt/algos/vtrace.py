@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 
 from rlpyt.algos.metrics import OptInfo
-from rlpyt.algos.policy_gradient import PolicyGradientAlgo
+from rlpyt.algos.policy_gradient import PolicyGradientAlgo, UpdateRows, rows_on_device
 from rlpyt.core import Metrics
 from rlpyt.functional import (
     ScheduleLike,
@@ -91,7 +91,7 @@ class VTrace(PolicyGradientAlgo):
         (weight,) = self.global_rows.weights([int(self.samples.env.valid.sum())])
         # Without a gradient the momentum of the optimiser would move the weights.
         if weight is not None:
-            metrics = self.take_step(batch, init_rnn_state, hyper, weight)
+            metrics = self.update(UpdateRows(batch, init_rnn_state, weight), hyper)
         # After the update: the policy that acted and the one that learned saw the same normalised observations.
         self.agent.networks.update_obs_rms(batch.agent_inputs.observation[:-1], batch.valid)
         return OptInfo({name: torch.as_tensor(value).detach() for name, value in metrics.items()})
@@ -103,7 +103,7 @@ class VTrace(PolicyGradientAlgo):
                 f"{type(self).__name__}: the batch has no agent.bootstrap_inputs; expected what the agent sees at the "
                 "row after the last one. Let the sampler record it where run.bootstrap_inputs asks for it."
             )
-        (agent, env), init_rnn_state = self.on_device(samples)
+        (agent, env), init_rnn_state = rows_on_device(self.agent, samples)
         inputs = AgentInputs(env.observation, agent.prev_action, env.prev_reward)
         start = None
         if self.agent.recurrent:
@@ -116,7 +116,7 @@ class VTrace(PolicyGradientAlgo):
         rows = VTraceInputs(
             agent_inputs=buffer_cat(inputs, agent.bootstrap_inputs),
             action=agent.action,
-            reward=self.normalized_reward(env, hyper) if self.normalize_reward else env.reward,
+            reward=env.reward if self.reward_scale is None else self.reward_scale(env, hyper),
             terminated=env.terminated,
             truncated=env.truncated,
             valid=env.valid,

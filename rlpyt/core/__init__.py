@@ -24,8 +24,13 @@ from rlpyt.core.parts import (
     Appender,
     FreeSampler,
     Metrics,
+    Remark,
     Sampler,
     TrajStates,
+    discount_at_start,
+    hyper_parameters,
+    rows_consumed,
+    rows_per_update,
 )
 from rlpyt.core.replay import Replay
 
@@ -50,9 +55,14 @@ __all__ = [
     "PopulationPolicyAgent",
     "QAgent",
     "QpgPolicyAgent",
+    "Remark",
     "Replay",
     "Sampler",
     "TrajStates",
+    "discount_at_start",
+    "hyper_parameters",
+    "rows_consumed",
+    "rows_per_update",
     "ValueAt",
     "example_inputs",
 ]

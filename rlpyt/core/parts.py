@@ -16,7 +16,8 @@ and nobody knows more of the others than stands here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, fields, is_dataclass
 from typing import ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 import torch
@@ -48,6 +49,25 @@ class Appender(Protocol):
         """Time spent so far on waiting for the lock."""
 
 
+class Descent(Protocol):
+    """Steps of an optimiser."""
+
+    @property
+    def parameters(self) -> Sequence[torch.nn.Parameter]:
+        """What it updates."""
+
+
+class AppendingFeed(Protocol):
+    """Part of an algorithm that takes in batches, of which another process may append them."""
+
+    def appender(self) -> Appender:
+        """Return what appends batches in another process from now on; here, `append` only makes ready for `learn`."""
+
+
+class Remark(str):
+    """Entry of a plan that is a caution: what becomes of the setting of that name."""
+
+
 class Algorithm(ABC, Generic[AgentT]):
     """Learner: takes in batches, and updates the networks of an agent."""
 
@@ -57,28 +77,28 @@ class Algorithm(ABC, Generic[AgentT]):
     """Whether it must record what the agent sees at that row, for an algorithm that computes the value itself."""
     opt_info_fields: ClassVar[tuple[str, ...]] = ()
     """Names of the metrics that `learn` returns, in the order of their columns."""
+    appends_apart: ClassVar[bool] = False
+    """Whether another process may append the batches while this one learns, by the appender of `feed`."""
     agent: AgentT
     """Known after `initialize`, as the attributes below."""
+    replicas: Replicas = Replicas()
+    """This replica and those that it agrees with."""
+    descents: Mapping[str, Descent]
+    """Optimisers by name, of an algorithm that has some."""
+    feed: AppendingFeed | None = None
+    """The replay and what is drawn from it, of an algorithm that has one."""
     update_counter: int = 0
     """Gradient steps so far."""
-    replicas: Replicas = Replicas()
-    """This replica and those that it agrees with; known after `initialize`."""
     min_itr_learn: int = 0
     """Iterations at the start without an update; the agent is not evaluated again in them."""
     batch_size: CountLike
     """Size of an update's batch, which an algorithm has as a setting, or sets in `initialize`."""
+    rows_of_update: int | None = None
+    """Rows that one update consumes, where these are not `batch_size`."""
+    rows_beyond: int = 0
+    """Rows that all updates so far have consumed beyond `update_counter` times those of one update as it stands."""
     discount: ScheduleLike
     """gamma, per environment step."""
-
-    @property
-    def rows_per_update(self) -> int:
-        """Rows that one update consumes: `batch_size`, unless a subclass counts otherwise."""
-        return int(cast(float, self.batch_size))
-
-    @property
-    def rows_consumed(self) -> int:
-        """Rows that all updates so far have consumed."""
-        return self.rows_per_update * self.update_counter
 
     @abstractmethod
     def initialize(self, agent: AgentT, run: Run) -> None:
@@ -108,26 +128,21 @@ class Algorithm(ABC, Generic[AgentT]):
         self.append(itr, samples)
         return self.learn(itr)
 
-    @property
-    def appends_apart(self) -> bool:
-        """Whether another process may append the batches, by an `appender`, while this one learns."""
-        return False
+    @abstractmethod
+    def hyper(self, step: int) -> Hyper:
+        """Return the hyper-parameters that may be schedules as they stand at a step, as attributes."""
 
-    def appender(self) -> Appender:
-        """Return what appends batches in another process from now on; here, `append` only makes ready for `learn`.
+    def share(self, n_replicas: int) -> Self:
+        """Return an algorithm for one of some replicas, whose updates have a share of the batch size.
 
         Raises:
-            TypeError: if the algorithm must have the batches itself, where `appends_apart` is False.
+            ValueError: if the batch size is no multiple of their number.
+            TypeError: if the algorithm does not say what its batch size is.
         """
         raise TypeError(
-            f"{type(self).__name__}: another process cannot append its batches, as it has no replay, or an append of "
-            "its own; expected an algorithm with a replay. Use AsyncRl with lag=1, or another number."
+            f"{type(self).__name__}: has no method share(n_replicas), which divides its batch size; expected one. "
+            "Write it, or give the batch sizes of each replica."
         )
-
-    def discount_at_start(self) -> float:
-        """Return the discount at step 0, by which the statistics of trajectories are discounted."""
-        # As in a run without end: a schedule that begins late is no error yet.
-        return as_schedule(self.discount, n_steps=2**62, name="discount")(0)
 
     def rehearsal(self, agent: AgentT, batch_spec: BatchSpec, max_rows: int) -> tuple[Self, BatchSpec] | None:
         """Return a new algorithm whose `learn` takes one update as this one does, and the batch that it is to be given.
@@ -142,37 +157,13 @@ class Algorithm(ABC, Generic[AgentT]):
         """
         return None
 
-    def share(self, n_replicas: int) -> Self:
-        """Return an algorithm for one of some replicas, whose updates have a share of the batch size.
-
-        Raises:
-            ValueError: if the batch size is no multiple of their number.
-            TypeError: if the algorithm does not say what its batch size is.
-        """
-        raise TypeError(
-            f"{type(self).__name__}: has no method share(n_replicas), which divides its batch size; expected one. "
-            "Write it, or give the batch sizes of each replica."
-        )
-
-    @abstractmethod
-    def hyper_parameters(self) -> dict[str, object]:
-        """Return the hyper-parameters as they were given, for the run's params.json."""
-
-    @abstractmethod
-    def hyper(self, step: int) -> Hyper:
-        """Return the hyper-parameters that may be schedules as they stand at a step, as attributes."""
-
     @abstractmethod
     def plan(self) -> dict[str, object]:
-        """Return what an iteration will do, for the plan printed at the start."""
+        """Return what an iteration will do, for the plan printed at the start.
 
-    def remarks(self) -> Mapping[str, str]:
-        """Return the entries of the plan that are cautions: what becomes of settings, by their names."""
-        return {}
-
-    def warnings(self) -> list[str]:
-        """Return which settings cost this run its learning, and what to set instead; known after `initialize`."""
-        return []
+        A `Remark` is a caution. The entry "warnings" is no part of the plan: a list of sentences which say what costs
+        this run its learning, and what to set instead.
+        """
 
     def row_numbers(self, n_done: int) -> Mapping[str, float]:
         """Return numbers of a row of the log by column, such as learning rates: the same in all replicas.
@@ -194,9 +185,27 @@ class Algorithm(ABC, Generic[AgentT]):
     def optim_state_dict(self) -> StateDict:
         """Return the optimiser's state alone, which a snapshot keeps beside the agent's."""
 
-    def optimized_parameters(self) -> Iterable[torch.nn.Parameter]:
-        """Return what the optimisers update: the agent's parameters, unless a subclass has others too."""
-        return self.agent.parameters()
+
+def rows_per_update(algo: Algorithm[AgentT]) -> int:
+    """Return the rows that one update of the iteration consumes."""
+    return int(cast(float, algo.batch_size)) if algo.rows_of_update is None else algo.rows_of_update
+
+
+def rows_consumed(algo: Algorithm[AgentT]) -> int:
+    """Return the rows that all updates so far have consumed."""
+    return rows_per_update(algo) * algo.update_counter + algo.rows_beyond
+
+
+def hyper_parameters(algo: Algorithm[AgentT]) -> dict[str, object]:
+    """Return the settings of an algorithm as they were given, without those that are weights."""
+    settings: tuple[Field[object], ...] = fields(algo) if is_dataclass(algo) else ()
+    return {f.name: getattr(algo, f.name) for f in settings if not f.metadata.get("weights")}
+
+
+def discount_at_start(algo: Algorithm[AgentT]) -> float:
+    """Return the discount at step 0, by which the statistics of trajectories are discounted."""
+    # As in a run without end: a schedule that begins late is no error yet.
+    return as_schedule(algo.discount, n_steps=2**62, name="discount")(0)
 
 
 class TrajStates:

@@ -6,6 +6,7 @@ from rlpyt.replays.mapped_file import mapped_file
 from rlpyt.replays.observations import FrameArray, WholeArray
 from rlpyt.replays.prioritized_index import PrioritizedIndex
 from rlpyt.replays.reading import (
+    RawRows,
     Reading,
     ReplayBatch,
     SamplesFromReplay,
@@ -25,6 +26,7 @@ __all__ = [
     "Index",
     "Places",
     "PrioritizedIndex",
+    "RawRows",
     "Reading",
     "ReplayBatch",
     "ReplayBuffer",

@@ -13,6 +13,21 @@ from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.old_methods import CheckedSubclasses, TellsOldAttributes
 from rlpyt.replays.interface import Storage
 from rlpyt.types import AgentInputs, Places
+from rlpyt.utils.arrays import buffer_func
+
+
+class RawRows(NamedArrayTuple):
+    """Rows as they were collected, for models of the world and other losses of one's own: [T, M]."""
+
+    action: Buffer
+    reward: Buffer
+    """float32, for the action of the row."""
+    terminated: Buffer
+    """bool, whether the episode ended by termination with the row."""
+    truncated: Buffer
+    """bool, whether it ended by truncation."""
+    valid: Buffer
+    """bool, False where the row holds the final observation of an episode."""
 
 
 class SamplesFromReplay(NamedArrayTuple, TellsOldAttributes):
@@ -37,6 +52,8 @@ class SamplesFromReplay(NamedArrayTuple, TellsOldAttributes):
     """float32, importance weights of prioritized sampling; None where all rows weigh the same."""
     places: Places | None = None
     """Places in the replay, for `update_priorities`; they stay on the CPU."""
+    reward: Buffer = None
+    """float32, the reward for the action alone."""
 
 
 class SequencesFromReplay(NamedArrayTuple, TellsOldAttributes):
@@ -44,8 +61,8 @@ class SequencesFromReplay(NamedArrayTuple, TellsOldAttributes):
 
     Observations are on the device on which the storage has them.
 
-    A sequence has warmup_T rows, batch_T rows to train on, and n_step_return rows to bootstrap from. `all_inputs` and
-    `episode_start` have all these rows. The fields from `action` to `valid` have the batch_T rows to train on.
+    A sequence has warmup_T rows, batch_T rows to train on, and n_step_return rows to bootstrap from. `all_inputs`,
+    `episode_start` and `rows` have all these rows; the fields from `action` to `valid` those to train on.
     """
 
     all_inputs: AgentInputs
@@ -68,6 +85,8 @@ class SequencesFromReplay(NamedArrayTuple, TellsOldAttributes):
     """[M] float32, importance weight of each sequence; None where all weigh the same."""
     places: Places | None = None
     """Places [M] in the replay, for `update_priorities`; they stay on the CPU."""
+    rows: RawRows | None = None
+    """Rewards and ends row by row, warm-up and the rows to bootstrap from included."""
 
 
 ReplayBatch = SamplesFromReplay | SequencesFromReplay
@@ -186,6 +205,7 @@ class Transitions(Reading):
             terminated=n_step.terminated_n,
             bootstrap_discount=n_step.bootstrap_discount,
             target_inputs=both[1],
+            reward=rows.reward[T_idxs, B_idxs],
         )
 
 
@@ -234,17 +254,20 @@ class Sequences(Reading):
         """Return the sequences that begin at rows, [T, M]."""
         rows = storage.rows
         T_idxs_all = (T_idxs + np.arange(self.length)[:, None]) % storage.T
-        valid = rows.valid[T_idxs_all, B_idxs]
-        trained = T_idxs_all[self.trained.start : self.trained.stop]
+        every, own = (T_idxs_all, B_idxs), slice(self.trained.start, self.trained.stop)
+        fields = rows.action, rows.reward, rows.terminated, rows.truncated, rows.valid
+        raw = RawRows(*(buffer_func(field, lambda x: x[every]) for field in fields))
+        trained = T_idxs_all[own]
         n_step = n_step_of_rows(rows, trained, B_idxs, self.n_step_return, discount)
         return SequencesFromReplay(
             all_inputs=storage.agent_inputs(T_idxs_all, B_idxs),
-            episode_start=episode_start_from_valid(torch.from_numpy(valid)),
+            episode_start=episode_start_from_valid(torch.from_numpy(raw.valid)),
             init_rnn_state=storage.rnn_state(T_idxs, B_idxs),
-            action=rows.action[trained, B_idxs],
+            action=raw.action[own],
             return_=n_step.return_,
             terminated=n_step.terminated_n,
             bootstrap_discount=n_step.bootstrap_discount,
             steps=n_step.steps,
-            valid=valid[self.trained.start : self.trained.stop],
+            valid=raw.valid[own],
+            rows=raw,
         )

@@ -245,8 +245,8 @@ class Agreement:
             f"Step {self._step:,}: replica {_listed(others)} has other weights than replica {_listed(alike)}. They "
             f"differ in {len(names)} tensors: {_listed(names[:3])}{', ...' if len(names) > 3 else ''}; expected the "
             "same bits in all. Whatever changes weights must be the same in all replicas: take steps by gradient_step "
-            "or self.descend, not by optimizer.step(), and use no random numbers or data of one replica beside them. "
-            "Different processors round differently, too. Snapshots, if any, are from before."
+            "or self.descents.step, not by optimizer.step(), and use no random numbers or data of one replica beside "
+            "them. Different processors round differently, too. Snapshots, if any, are from before."
         )
 
 
@@ -255,7 +255,9 @@ def learned_tensors(agent: Agent, algo: Algorithm[Agent]) -> dict[str, torch.Ten
     tensors: dict[str, torch.Tensor] = {}
     for i, module in enumerate(agent.networks.modules()):
         tensors |= _tensors_in(module.state_dict(), f"{type(module).__name__} {i}")
-    tensors |= {f"optimised parameter {i}": x.detach() for i, x in enumerate(algo.optimized_parameters())}
+    descents = algo.descents if hasattr(algo, "descents") else {}
+    optimised = [x for descent in descents.values() for x in descent.parameters]
+    tensors |= {f"optimised parameter {i}": x.detach() for i, x in enumerate(optimised)}
     # The same memory under two names is listed once.
     first = {(x.data_ptr(), x.shape): name for name, x in reversed(tensors.items())}
     tensors = {name: x for name, x in tensors.items() if not x.numel() or first[x.data_ptr(), x.shape] == name}

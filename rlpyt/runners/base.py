@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 
 import torch
 
-from rlpyt.core import Agent, Algorithm, Metrics, Sampler
+from rlpyt.core import Agent, Algorithm, Metrics, Sampler, discount_at_start
 from rlpyt.logging import Logger, Sink, Verbosity, current_logger, plot_progress, silent_context
 from rlpyt.old_names import serve_old_names
 from rlpyt.runners.agreement import Agreement
@@ -262,7 +262,7 @@ class MinibatchRlBase(Settings):
 
     def get_traj_info_kwargs(self) -> Kwargs:
         """Return the arguments of TrajInfoCls."""
-        return {"discount": self.training.algo.discount_at_start()}
+        return {"discount": discount_at_start(self.training.algo)}
 
     def request_stop(self, reason: str) -> None:
         """Stop the run in order at the row of the log that is written now, or next.

@@ -79,7 +79,8 @@ class Free(InTurn):
 
     def start(self, algo: Algorithm[Agent]) -> None:
         """Start the process that appends to the replay."""
-        self._sampler.append_by(algo.appender(), algo.min_itr_learn, self._band)
+        assert algo.feed is not None  # as its `appends_apart` says
+        self._sampler.append_by(algo.feed.appender(), algo.min_itr_learn, self._band)
 
     def steps_collected(self, n_done: int, steps_per_itr: int) -> int:
         """Return the steps of the batches in the replay, which may be ahead of the learner or behind."""

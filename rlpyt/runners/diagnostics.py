@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from rlpyt.core import Metrics
+from rlpyt.core import Metrics, hyper_parameters, rows_consumed, rows_per_update
 from rlpyt.logging import ProgBarCounter
 from rlpyt.runners.agreement import TrainingDiverged
 from rlpyt.runners.columns import (
@@ -94,7 +94,7 @@ class RunLog:
         saved = training.saved_step
         newest = f" The newest checkpoint is of step {saved:,}." if saved is not None else ""
         hyper = vars(algo.hyper(itr * training.steps_per_itr))
-        hints = divergence_hints(algo.hyper_parameters(), hyper, training.compute.precision)
+        hints = divergence_hints(hyper_parameters(algo), hyper, training.compute.precision)
         return TrainingDiverged(
             f"Iteration {itr} (step {step:,}, update {algo.update_counter:,}) of {type(algo).__name__}: "
             f"{what} not finite; expected finite numbers. Worth changing: {'; '.join(hints)}. "
@@ -113,7 +113,7 @@ class RunLog:
         """
         training = self._training
         algo, logger = training.algo, training.logger
-        updates, rows = algo.update_counter, algo.rows_consumed * training.agreement.replicas.world_size
+        updates, rows = algo.update_counter, rows_consumed(algo) * training.agreement.replicas.world_size
         collected = training.collecting.steps_collected(n_done, training.steps_per_itr)
         new_steps, new_updates = collected - self._last_steps, updates - self._last_update_counter
         nan = float("nan")
@@ -190,5 +190,5 @@ class RunLog:
         self._cum_completed_trajs = state["cum_completed_trajs"]
         self._start_time, self._last_time = now - state["seconds"], now - state["seconds_since_row"]
         self._last_steps, self._last_update_counter = state["last_steps"], state["last_update_counter"]
-        rows = self._last_update_counter * training.algo.rows_per_update * training.agreement.replicas.world_size
+        rows = self._last_update_counter * rows_per_update(training.algo) * training.agreement.replicas.world_size
         self._last_rows = state.get("last_rows", rows)  # not in a checkpoint of an earlier version

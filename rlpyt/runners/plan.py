@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from rlpyt.core import Remark, discount_at_start, hyper_parameters, rows_per_update
 from rlpyt.runners.compute_choice import Choice
 from rlpyt.runners.hints import discount_warning
 from rlpyt.runners.training import Training
@@ -57,13 +58,15 @@ def plan_of_job(device: str) -> dict[str, object]:
 def log_plan(training: Training, seed: int, evaluation: Mapping[str, object], choice: Choice, record: str) -> None:
     """Log what will be done, before it is done: the plan, cautions below it, and warnings; keep it in params.json."""
     algo, agent, sampler = training.algo, training.agent, training.sampler
+    of_algo = algo.plan()
+    warnings = cast(list[str], of_algo.pop("warnings", []))
     plan = {
         "seed": seed,
         "iterations": training.n_itr,
         "steps": training.n_itr * training.steps_per_itr,
         "batch": "T {} x B {}".format(*sampler.batch_spec),
-        "discount": algo.discount_at_start(),
-        **algo.plan(),
+        "discount": discount_at_start(algo),
+        **of_algo,
         **sampler.plan(),
         **evaluation,
         **({"observation": reading} if (reading := agent.networks.input_description()) else {}),
@@ -73,12 +76,12 @@ def log_plan(training: Training, seed: int, evaluation: Mapping[str, object], ch
         **choice.plan,
     }
     if (n_replicas := training.agreement.replicas.world_size) > 1:
-        plan = plan_of_replicas(plan, n_replicas, sampler.batch_spec, algo.rows_per_update)
-    table = PlanTable(plan, algo.remarks())
+        plan = plan_of_replicas(plan, n_replicas, sampler.batch_spec, rows_per_update(algo))
+    table = PlanTable(plan, {name: text for name, text in of_algo.items() if isinstance(text, Remark)})
     training.logger.log_drawn(table.text(), table.drawn)
-    for warning in filter(None, [*algo.warnings(), discount_warning(algo.discount, record)]):
+    for warning in filter(None, [*warnings, discount_warning(algo.discount, record)]):
         training.logger.warn_once(warning, warning)
-    given = {"class": type(algo).__name__, **algo.hyper_parameters()}
+    given = {"class": type(algo).__name__, **hyper_parameters(algo)}
     training.logger.record_params({"plan": plan, "algo": given, "compute": training.compute.as_dict()})
     if (of_lag := training.collecting.warning(training.n_itr)) is not None:
         training.logger.warn_once("lag", of_lag)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from rlpyt.core import Agent, Algorithm, example_inputs
+from rlpyt.core import Agent, Algorithm, example_inputs, rows_per_update
 from rlpyt.types import AgentInputs, Run, Samples
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, buffer_to, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
@@ -75,7 +75,7 @@ def update_of(
         own.optimize_agent(0, samples)
         return own.update_counter - before
 
-    return Update(step, own.rows_per_update)
+    return Update(step, rows_per_update(own))
 
 
 def made_up(run: Run) -> Samples:

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from rlpyt.algos.sac import SAC, alpha_of
+from rlpyt.core import hyper_parameters
 from rlpyt.types import Samples
 from tests.algos.reference import Parameters, Priorities, encode, mlp, n_step, place_of, rnn_step
 from tests.algos.small_problems import RandomEnv, copied, joined, optimize, set_up
@@ -78,7 +80,7 @@ class QpgWatch:
         self.drawn.append((batch, self.algo.generator.get_state()))
         metrics = self.given_update(batch, hyper)
         self.metrics.append({name: float(x) for name, x in metrics.items()})
-        alpha = self.algo.alpha(hyper) if hasattr(self.algo, "alpha") else 0.0
+        alpha = alpha_of(self.algo, hyper) if isinstance(self.algo, SAC) else 0.0
         self.after.append((all_weights(self.agent), float(alpha)))
         return metrics
 
@@ -100,7 +102,7 @@ class QpgReference:
     def __init__(self, watch: QpgWatch, **changes: Any) -> None:
         self.watch, self.agent, self.stream = watch, watch.agent, watch.stream
         self.kind = next(c.__name__ for c in type(watch.algo).__mro__ if c.__name__ in ("DDPG", "TD3", "SAC"))
-        self.given = {**watch.algo.hyper_parameters(), **changes}
+        self.given = {**hyper_parameters(watch.algo), **changes}
         self.space = watch.agent.env_spaces.action
         self.dim = math.prod(self.space.shape)
         self.w = {k: {n: p.detach().clone().requires_grad_() for n, p in ps.items()} for k, ps in watch.first.items()}

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from gymnasium import spaces
 
+from rlpyt.core import hyper_parameters
 from rlpyt.types import Samples
 
 Parameters = dict[str, torch.Tensor]
@@ -406,5 +407,5 @@ class Priorities:
 
 def settings_of(algo: Any, n_actions: int, **changes: Any) -> Any:
     """The hyper-parameters of an algorithm, some of them changed."""
-    values = {**algo.hyper_parameters(), "agent_kind": algo.agent_kind, "n_actions": n_actions, **changes}
+    values = {**hyper_parameters(algo), "agent_kind": algo.agent_kind, "n_actions": n_actions, **changes}
     return SimpleNamespace(**values)

@@ -25,7 +25,7 @@ from rlpyt.agents import (
     Td3Agent,
 )
 from rlpyt.algos import A2C, DDPG, DQN, IQN, PPO, QRDQN, R2D1, SAC, TD3, CategoricalDQN, QpgAlgo, VTrace
-from rlpyt.core import example_inputs
+from rlpyt.core import example_inputs, hyper_parameters
 from rlpyt.utils.arrays import buffer_leaves
 from tests.algos.small_problems import RandomEnv, batches, check_parameters, optimize, parameters64, set_up
 from tests.pairs import others_nightly
@@ -221,7 +221,7 @@ def test_a_second_run_of_the_same_object_is_that_of_a_fresh_one(case):
         return [deepcopy(module.state_dict()) for module in agent.networks.modules()], metrics
 
     def given(algo: Any) -> dict[str, Any]:
-        return deepcopy(algo.hyper_parameters())
+        return deepcopy(hyper_parameters(algo))
 
     algo, agent = CASES[case]()
     as_given = given(algo)

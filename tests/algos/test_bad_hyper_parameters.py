@@ -14,6 +14,7 @@ from gymnasium import spaces
 
 from rlpyt.agents import CatDqnAgent, CategoricalPgAgent, DqnAgent, R2d1Agent, RecurrentCategoricalPgAgent, SacAgent
 from rlpyt.algos import A2C, DQN, PPO, R2D1, SAC, CategoricalDQN, VTrace, replay_checks
+from rlpyt.core import hyper_parameters, rows_per_update
 from rlpyt.functional import Cosine, Linear, Piecewise
 from rlpyt.samplers import SerialSampler
 from tests.algos.small_problems import RandomEnv, build, optimize, run_of, set_up
@@ -175,7 +176,7 @@ def test_whole_numbers_of_any_type_serve_and_stay_as_they_were_given():
         optimize(dqn, itr, sampler.obtain_samples(itr)[0])
     assert dqn.update_counter > 0
     assert (type(dqn.batch_size), dqn.batch_size, type(dqn.replay_size)) == (float, 32, float)
-    assert type(dqn.rows_per_update) is int
+    assert type(rows_per_update(dqn)) is int
 
 
 def test_numbers_of_numpy_are_numbers_to_the_linear_schedule():
@@ -185,7 +186,7 @@ def test_numbers_of_numpy_are_numbers_to_the_linear_schedule():
         starting(ppo, CategoricalPgAgent())
         hyper = ppo.hyper(ppo.n_steps // 2)
         assert (hyper.learning_rate, hyper.ratio_clip, ppo.hyper(0).learning_rate) == (0.125, 0.125, 0.25)
-        assert ppo.hyper_parameters()["learning_rate"] == 0.25  # as it was given
+        assert hyper_parameters(ppo)["learning_rate"] == 0.25  # as it was given
     assert PPO(learning_rate=1, linear_lr_schedule=False).learning_rate == 1
     assert PPO(learning_rate="cos_0.1").learning_rate == "cos_0.1"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 from copy import deepcopy
 from functools import partial
-from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from rlpyt.algos import A2C, DQN, PPO, SAC, CategoricalDQN
 from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.compiled_loss import CompiledLoss
 from rlpyt.algos.gradient_descent import GradientDescent
+from rlpyt.core import rows_per_update
 from rlpyt.logging import logger_context, read_progress
 from rlpyt.runners import MinibatchRl
 from rlpyt.samplers import SerialSampler
@@ -117,7 +117,7 @@ def test_a_batch_that_grows_is_compiled_once_more(traced, monkeypatch):
     algo, agent, _ = trained("growing", n_itr=12)
     traced(fullgraph=True)
     _, other, _ = trained("growing", COMPILED, n_itr=12)
-    assert algo.rows_per_update > 16
+    assert rows_per_update(algo) > 16
     assert counters["stats"]["unique_graphs"] == 2
     check_networks(other, agent)
 
@@ -128,7 +128,7 @@ class SharedWeight(SAC):
     def optim_initialize(self, rank: int = 0) -> None:
         super().optim_initialize(rank)
         shared = next(iter(self.agent.q_parameters()))
-        self.descents["pi"] = self.make_descent([*self.agent.pi_parameters(), shared], 1e-3)
+        self.descents.add("pi", [*self.agent.pi_parameters(), shared])
 
 
 class TwoOptimisers(A2C):
@@ -138,11 +138,12 @@ class TwoOptimisers(A2C):
 
     def optim_initialize(self, rank: int = 0) -> None:
         parameters = list(self.agent.parameters())
-        self.descents["even"] = self.make_descent(parameters[::2], 1e-3)
-        self.descents["odd"] = self.make_descent(parameters[1::2], 1e-3)
+        self.descents.add("even", parameters[::2])
+        self.descents.add("odd", parameters[1::2])
 
-    def take_step(self, batch: Any, init_rnn_state: Any, hyper: Any, weight: float = 1.0) -> Any:
-        loss, metrics = self.loss(batch, hyper=hyper, init_rnn_state=init_rnn_state)
+    def update(self, batch: Any, hyper: Any) -> Any:
+        computed = self.compiled(self.loss, by="model")
+        loss, metrics = computed(batch.rows, hyper=hyper, init_rnn_state=batch.init_rnn_state)
         descents = self.descents.values()
         parameters = [parameter for descent in descents for parameter in descent.parameters]
         for parameter, grad in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
@@ -237,15 +238,16 @@ def test_keys_that_torch_does_not_find_are_refused(key):
         trained_on_dictionaries(key, COMPILED)
 
 
-def test_a_copy_of_the_algorithm_has_the_plain_method(traced):
+def test_a_copy_of_the_algorithm_has_no_compiled_code(traced):
     """As the process that appends to a replay gets one."""
     traced(fullgraph=True)
-    algo, _, _ = trained("DQN", COMPILED, n_itr=1)
-    assert isinstance(algo.loss, CompiledLoss)
-    algo.generator = algo.replay = algo.descents = None
+    algo, _, _ = trained("DQN", COMPILED)
+    assert algo.update_counter > 0
+    algo.generator = algo.replay = algo.replay_buffer = algo.feed = algo.target = algo.descents = None
+    algo.compiled._descents = {}
     for copy in (deepcopy(algo), pickle.loads(pickle.dumps(algo))):
-        assert copy.loss.__func__ is DQN.loss
         assert copy.loss.__self__ is copy
+        assert not copy.compiled._compiled
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -267,10 +269,10 @@ def test_a_second_run_without_it_compiles_nothing(traced):
     algo, agent = CASES["DQN"]()
     started(algo, agent, settings=COMPILED)
     started(algo, agent)
-    assert algo.loss == MethodType(DQN.loss, algo)
+    assert algo.compiled(algo.loss, by="model") == algo.loss
 
 
-def test_a_loss_that_was_set_by_hand_is_compiled_and_kept(traced):
+def test_a_loss_that_was_set_by_hand_is_compiled(traced):
     traced(fullgraph=True)
     algo, agent = CASES["A2C"]()
 
@@ -279,10 +281,10 @@ def test_a_loss_that_was_set_by_hand_is_compiled_and_kept(traced):
         return 2 * loss, metrics
 
     algo.loss = twice
-    started(algo, agent, settings=COMPILED)
-    assert algo.loss.plain is twice
-    started(algo, CASES["A2C"]()[1])
-    assert algo.loss is twice
+    collected = batches(started(algo, agent, settings=COMPILED), 1)
+    learn(algo, collected, range(1))
+    [compiled] = algo.compiled._compiled.values()
+    assert compiled.plain is algo.loss is twice
 
 
 def test_a_recurrent_agent_is_refused():
@@ -321,7 +323,7 @@ def test_a_blank_in_the_folder_of_torch_is_told_in_one_line(monkeypatch, folder,
     def fails(*args, **kwargs):
         raise RuntimeError("C++ compile error\n" + "a line of the linker\n" * 40 + "ld: cannot find -ltorch")
 
-    monkeypatch.setattr(algo.loss, "_compiled", fails)
+    monkeypatch.setattr(torch, "compile", lambda plain: fails)
     monkeypatch.setattr("rlpyt.algos.compiled_loss._TORCH", folder)
     with pytest.raises(kind) as raised:
         algo.optimize_agent(0, collected[0])

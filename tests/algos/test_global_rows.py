@@ -325,7 +325,7 @@ def test_settings_of_a_replay_count_the_rows_of_all_replicas(
     algo = build(DQN, replay_size=640, min_steps_learn=40, replay_ratio=4.0, batch_size=8)
     initialized(algo, DqnAgent(model_kwargs=dict(hidden_sizes=4)), Replicas(0, world_size))
     assert algo.replay.size == rows
-    assert algo.n_updates(algo.hyper(0)) == n_updates
+    assert algo.feed.n_updates(algo.hyper(0)) == n_updates
     assert algo.min_itr_learn == least
     eps = algo.optimizer.param_groups[0]["eps"]
     assert eps == pytest.approx(0.01 / (8 * world_size))

@@ -10,6 +10,7 @@ import torch
 
 from rlpyt.agents import CatDqnAgent, DqnAgent, R2d1Agent
 from rlpyt.algos import DQN, R2D1, CategoricalDQN
+from rlpyt.algos.replay_settings import has_input_priorities
 from rlpyt.functional import Linear
 from rlpyt.replays import PrioritizedIndex, ReplayBuffer
 from tests.algos.small_problems import RandomEnv, copied, joined, optimize, set_up
@@ -34,13 +35,13 @@ def filled(recurrent: bool, T: int, n: int, change: Any = None, **kwargs: Any) -
     algo: Any = AlgoCls(**h)
     agent = AgentCls(model_kwargs=MODEL if recurrent else dict(hidden_sizes=6))
     sampler = set_up(algo, agent, RandomEnv, T=T, B=B, n_itr=ROWS // T)
-    errors, collected, given = [], [], algo.input_errors
+    errors, collected, given = [], [], algo.new_errors
 
     def input_errors(samples: Any, hyper: Any) -> torch.Tensor:
         errors.append(given(samples, hyper))
         return errors[-1]
 
-    algo.input_errors = input_errors
+    algo.feed.errors = input_errors
     for itr in range(ROWS // T):
         collected.append(copied(sampler.obtain_samples(itr)[0]))
         if change is not None:
@@ -144,10 +145,10 @@ def test_without_them_new_rows_have_the_largest_priority_or_the_one_given():
 
 
 def test_they_follow_the_priorities_where_nothing_was_said():
-    assert R2D1().has_input_priorities is True
-    assert R2D1(prioritized_replay=False).has_input_priorities is False
-    assert R2D1(input_priorities=False).has_input_priorities is False
-    assert DQN(prioritized_replay=True).has_input_priorities is False
+    assert has_input_priorities(R2D1()) is True
+    assert has_input_priorities(R2D1(prioritized_replay=False)) is False
+    assert has_input_priorities(R2D1(input_priorities=False)) is False
+    assert has_input_priorities(DQN(prioritized_replay=True)) is False
     with pytest.raises(ValueError, match=r"R2D1: input_priorities set with prioritized_replay=False"):
         R2D1(prioritized_replay=False, input_priorities=True)
     algo = R2D1(prioritized_replay=False, **SEQUENCE, min_steps_learn=ROWS * B, replay_ratio=20.0)

@@ -107,7 +107,7 @@ class HalfStopped(RlAlgorithm):
         self.descents["pi"].optimizer = torch.optim.SGD(self.agent.pi_parameters(), lr=0.0)
         first, *rest = self.agent.q_parameters()
         groups = [dict(params=rest), dict(params=[first], lr=self.hyper(0).q_learning_rate / 10)]
-        self.descents["q"] = self.make_descent(groups, self.hyper(0).q_learning_rate)
+        self.descents.add("q", groups, rate="q_learning_rate")
 
 
 @pytest.mark.parametrize("kind", SEVERAL)
@@ -141,7 +141,7 @@ class TwoRates(A2C):
 
     def optim_initialize(self, rank: int = 0) -> None:
         first, *rest = self.agent.parameters()
-        self.descents["model"] = self.make_descent(rest, self.hyper(0).learning_rate)
+        self.descents.add("model", rest)
         self.optimizer.add_param_group(dict(params=[first], lr=self.hyper(0).learning_rate / 2))
 
 
@@ -203,7 +203,7 @@ def test_a_descent_of_one_s_own_beside_the_first_is_saved_and_loaded():
         def optim_initialize(self, rank: int = 0) -> None:
             super().optim_initialize(rank)
             self.extra = torch.nn.Parameter(torch.ones(2))
-            self.descents["extra"] = self.make_descent([self.extra], 0.1)
+            self.descents.add("extra", [self.extra])
 
         def gradient_step(self, loss: torch.Tensor, hyper: Any) -> torch.Tensor:
             self.descents["extra"](self.extra.square().sum(), 0.1, 1.0)
@@ -211,10 +211,10 @@ def test_a_descent_of_one_s_own_beside_the_first_is_saved_and_loaded():
 
     algo, _, _ = learned(WithAnother, {}, CategoricalPgAgent)
     other, _, _ = learned(WithAnother, {}, CategoricalPgAgent, n_itr=0)
-    other.load_optim_state_dict(algo.optim_state_dict())
+    other.descents.load_state_dict(algo.optim_state_dict())
     assert other.descents["extra"].state_dict()["state"][0]["step"] == 6
     with pytest.raises(ValueError, match=r"WithAnother: the state of the optimisers has no 'extra'"):
-        other.load_optim_state_dict(algo.optimizer.state_dict())
+        other.descents.load_state_dict(algo.optimizer.state_dict())
 
 
 def test_a_loss_without_a_parameter_of_the_optimiser_moves_nothing():
@@ -263,7 +263,7 @@ def test_a_schedule_that_begins_at_zero():
         def optim_initialize(self, rank: int = 0) -> None:
             first, *rest = self.agent.parameters()
             groups = [dict(params=rest), dict(params=[first], lr_scale=0.1)]
-            self.descents["model"] = self.make_descent(groups, self.hyper(0).learning_rate)
+            self.descents.add("model", groups)
 
     algo, _, _ = learned(WithRatios, warm_up, CategoricalPgAgent)
     assert [group["lr"] for group in algo.optimizer.param_groups] == pytest.approx([5e-3, 5e-4])
@@ -283,7 +283,7 @@ def test_an_optimiser_whose_eps_is_no_number_takes_steps_and_its_state_loads(Opt
     assert algo.plan()["optimiser"] == OptimCls.__name__
     assert all(moved(agent.model, before[0]))
     other, _, _ = learned(*kind, n_itr=0)
-    other.load_optim_state_dict(algo.optim_state_dict())
+    other.descents.load_state_dict(algo.optim_state_dict())
 
 
 def test_no_optimiser_and_a_rate_among_the_settings_are_refused():
@@ -423,11 +423,11 @@ def test_an_optimiser_may_save_and_load_its_state_in_a_form_of_its_own():
     kind = (A2C, dict(OptimCls=Slow), CategoricalPgAgent)
     algo, _, _ = learned(*kind)
     other, _, _ = learned(*kind, n_itr=0)
-    other.load_optim_state_dict(algo.optim_state_dict())
+    other.descents.load_state_dict(algo.optim_state_dict())
     (mine, *_), (its, *_) = (x.optimizer.inner.state.values() for x in (algo, other))
     assert torch.equal(mine["exp_avg"], its["exp_avg"])
     with pytest.raises(ValueError, match=r"Slow: it is of Adam; expected one of Slow"):
-        other.load_optim_state_dict(descent_of("ab").state_dict())
+        other.descents.load_state_dict(descent_of("ab").state_dict())
 
 
 # ---- parameters whose memory is not their own, or has gaps ----

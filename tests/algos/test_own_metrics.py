@@ -39,8 +39,8 @@ class Recurrent(R2D1):
 
 
 class Policy(DDPG):
-    def update_q(self, batch: Any, rows: Any, hyper: Any) -> dict[str, Any]:
-        return {**super().update_q(batch, rows, hyper), "number": 1.5}
+    def q_losses(self, batch: Any, outputs: Any, hyper: Any) -> Any:
+        return *super().q_losses(batch, outputs, hyper), {"number": 1.5}
 
 
 def learn(algo: Any, agent: Any, action_space: Any = None) -> dict[str, torch.Tensor]:
@@ -127,7 +127,13 @@ def test_metrics_of_different_shapes_are_put_one_after_the_other() -> None:
             lambda x: (x[0].mean(), x[1]),
             r".*a tensor \[\], a tensor \[8\]; expected .* the same shape",
         ),
-        (DDPG, "update_q", lambda x: None, "None; expected a dictionary of metrics by name"),
+        (DDPG, "q_losses", lambda x: None, "None; expected losses, action values and targets, tensors"),
+        (
+            DDPG,
+            "q_losses",
+            lambda x: (*x, 1.0),
+            "a tuple of 4: .*, a float; expected losses, action values and targets",
+        ),
         (DDPG, "update_policy", list, "a list of .*; expected a dictionary of metrics by name"),
     ],
 )

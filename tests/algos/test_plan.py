@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from rlpyt.agents import CategoricalPgAgent, DqnAgent, R2d1Agent, SacAgent
 from rlpyt.algos import A2C, DQN, PPO, R2D1, SAC
+from rlpyt.core import Remark, hyper_parameters, rows_per_update
 from rlpyt.functional import Linear
 from rlpyt.replays import PrioritizedIndex
 from tests.algos.small_problems import RandomEnv, build, set_up
@@ -41,8 +42,8 @@ def plan(algo: Any) -> dict[str, Any]:
 
 def remarks(algo: Any) -> dict[str, Any]:
     """Return the entries of the plan that have the name of a setting; all but falling settings are cautions."""
-    found = {name: text for name, text in plan(algo).items() if name in algo.hyper_parameters()}
-    assert algo.remarks() == {name: text for name, text in found.items() if TO_ZERO not in text}
+    found = {name: text for name, text in plan(algo).items() if name in hyper_parameters(algo)}
+    assert all(isinstance(text, Remark) == (TO_ZERO not in text) for text in found.values())
     return found
 
 
@@ -156,7 +157,7 @@ QUICK: dict[str, Any] = dict(**REPLAY, target_update_interval=4)
     ],
 )
 def test_what_costs_the_run_its_learning_is_a_warning_that_says_what_to_set(algo: Any, expected: list[str]) -> None:
-    warnings = started(algo).warnings()
+    warnings = plan(algo).get("warnings", [])
     assert len(warnings) == len(expected), warnings
     for pattern, text in zip(expected, warnings, strict=True):
         assert re.search(pattern, text), text
@@ -165,16 +166,18 @@ def test_what_costs_the_run_its_learning_is_a_warning_that_says_what_to_set(algo
 def test_epsilon_that_stays_where_it_is_is_no_caution() -> None:
     algo = DQN(**QUICK, eps_steps=3200)
     set_up(algo, DqnAgent(model_kwargs=SMALL, eps_init=0.0, eps_final=0.0), RandomEnv, {})
-    assert (algo.warnings(), algo.remarks()) == ([], {})
+    made = algo.plan()
+    assert made["warnings"] == []
+    assert not any(isinstance(x, Remark) for x in made.values())
 
 
 def test_rows_of_an_update_stand_beside_the_batch_size_as_it_was_given() -> None:
     algo = R2D1(**REPLAY, **SEQUENCES, batch_size=32, replay_ratio=1.5)
     made = plan(algo)
-    assert (algo.batch_size, algo.rows_per_update, algo.draws_per_update) == (32, 12, 2)
+    algo = started(algo)
+    assert (algo.batch_size, rows_per_update(algo)) == (32, 12)
     assert (made["rows an update"], made["updates an iteration"], made["replay ratio"]) == (12, 4, "1.5")
     assert algo.input_priorities is None
-    assert algo.has_input_priorities
 
 
 def test_the_updates_of_an_iteration_are_those_of_the_first_one_with_updates() -> None:

@@ -16,6 +16,7 @@ import torch
 
 from rlpyt.agents import DqnAgent, R2d1Agent
 from rlpyt.algos import DQN, R2D1, RandomShift
+from rlpyt.algos.replay_feed import ReplayFeed
 from rlpyt.algos.replay_thread import ReplayThread
 from rlpyt.logging import current_logger
 from rlpyt.logging.context import silent_context
@@ -74,9 +75,9 @@ def made(case: str, **changes: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize("case", UNIFORM)
 def test_batches_drawn_ahead_are_those_drawn_in_time(case):
     expected = learned(*made(case))
-    assert not expected[0].draws_ahead
+    assert not expected[0].feed.draws_ahead
     drawn = learned(*made(case, prefetch=True))
-    assert drawn[0].draws_ahead
+    assert drawn[0].feed.draws_ahead
     assert_same(expected, drawn)
 
 
@@ -100,7 +101,7 @@ def test_augmentation_stays_in_the_learners_thread():
 @pytest.mark.parametrize("case", PRIORITISED)
 def test_prioritised_replay_draws_as_ever_without_late_priorities(case):
     expected, drawn = learned(*made(case)), learned(*made(case, prefetch=True))
-    assert not drawn[0].draws_ahead
+    assert not drawn[0].feed.draws_ahead
     assert_same(expected, drawn)
 
 
@@ -169,7 +170,7 @@ def test_a_batch_does_not_wait_for_the_priorities_of_the_update_before_it():
 def test_sequences_take_late_priorities():
     settings = dict(**SEQUENCE_KWARGS, prefetch=True, late_priorities=True)
     algo, _, metrics = learned(R2D1(**settings), R2d1Agent(model_kwargs=dict(**SMALL, rnn_size=8)))
-    assert algo.draws_ahead
+    assert algo.feed.draws_ahead
     assert all(torch.isfinite(value).all() for value in metrics[-1].values())
 
 
@@ -264,7 +265,7 @@ def test_an_update_that_fails_ends_the_thread():
         optimize(algo, 1, samples)
     assert algo.replay.calls == ["draw", "draw"]
     algo.update = update
-    algo.sample_batch()  # outside of an iteration: drawn here
+    algo.feed.sample_batch()  # outside of an iteration: drawn here
     assert algo.replay.threads[-1] is threading.main_thread()
 
 
@@ -291,11 +292,16 @@ def test_calls_that_have_not_begun_are_dropped_when_an_update_fails():
 
 
 def test_a_batch_that_no_update_takes_is_an_error():
-    class Halved(DQN):
+    class HalvedFeed(ReplayFeed):
         def sample_batch(self) -> Any:
             self.kept = vars(self).get("kept", ()) or (super().sample_batch(),)
-            batch, self.kept = self.kept[0], () if self.update_counter % 2 else self.kept
+            batch, self.kept = self.kept[0], () if self.algo.update_counter % 2 else self.kept
             return batch
+
+    class Halved(DQN):
+        def initialize(self, agent: Any, run: Any) -> None:
+            super().initialize(agent, run)
+            self.feed = HalvedFeed(self, run)
 
     learned(Halved(**KWARGS), DqnAgent(model_kwargs=SMALL), RandomEnv)
     with pytest.raises(RuntimeError, match=r"4 updates took 2 batches, and one more .*; expected a batch or more"):
@@ -325,7 +331,7 @@ def test_replicas_weigh_their_draws_together_in_the_learners_threads(case, late)
 
     plain, ahead, again = map(learned_by_two, (False, True, True))
     for one, other in zip(ahead, again if late else plain, strict=True):
-        assert one[0].draws_ahead
+        assert one[0].feed.draws_ahead
         assert_same(one, other)
 
 
@@ -334,10 +340,9 @@ def test_replicas_weigh_their_draws_together_in_the_learners_threads(case, late)
 
 def test_an_algorithm_may_take_more_batches_or_change_them():
     class Doubled(DQN):
-        def sample_batch(self) -> Any:
-            batch = super().sample_batch()
+        def update(self, batch: Any, hyper: Any) -> Any:
             self.noted = [*vars(self).get("noted", []), batch.return_]
-            return batch._replace(return_=super().sample_batch().return_)
+            return super().update(batch._replace(return_=self.feed.sample_batch().return_), hyper)
 
     one, other = (
         learned(Doubled(**KWARGS, prefetch=p), DqnAgent(model_kwargs=SMALL), RandomEnv) for p in (False, True)
@@ -351,7 +356,7 @@ def test_between_iterations_an_algorithm_can_be_saved_and_copied():
     other, _, _ = learned(*made("DQN", prefetch=True))
     other.load_state_dict(algo.state_dict())
     copies = [algo, other, deepcopy(algo), cloudpickle.loads(cloudpickle.dumps(algo))]
-    drawn = [buffer_leaves(copy.sample_batch()) for copy in copies]
+    drawn = [buffer_leaves(copy.feed.sample_batch()) for copy in copies]
     assert all(torch.equal(x, y) for one in drawn[1:] for x, y in zip(drawn[0], one, strict=True))
     assert algo.replace().prefetch
 
@@ -397,15 +402,20 @@ def test_the_thread_has_the_learners_logger_and_floating_point_errors():
 
 
 def test_an_update_may_change_its_errors_after_it_has_given_them_as_priorities():
-    class Reusing(DQN):
+    class ReusingFeed(ReplayFeed):
         def update_priorities(self, batch: Any, td_abs_error: torch.Tensor, hyper: Any) -> torch.Tensor:
-            assert self._replay_thread is not None
-            self._replay_thread.submit(handed_over.wait, 60)
+            assert self._thread is not None
+            self._thread.submit(handed_over.wait, 60)
             priority = super().update_priorities(batch, td_abs_error, hyper)
             given.append(priority.clone())
             priority.fill_(-1.0)
             handed_over.set()
             return priority
+
+    class Reusing(DQN):
+        def initialize(self, agent: Any, run: Any) -> None:
+            super().initialize(agent, run)
+            self.feed = ReusingFeed(self, run)
 
     class Noted(NotingReplay):
         def update_priorities(self, places: Any, priorities: torch.Tensor) -> None:

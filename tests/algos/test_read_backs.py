@@ -40,13 +40,13 @@ ON_THE_CPU = {
     "algos/a2c.py A2C.learn": "whether a row of the samples is valid",
     "algos/vtrace.py VTrace.learn": "whether a row of the samples is valid",
     "algos/ppo.py PPO.minibatch_rows": "the valid rows of the samples",
-    "algos/dqn.py DQN.input_errors": "flags of the samples",
+    "algos/dqn.py NewErrors.__call__": "flags of the samples",
     "models/recurrent.py RecurrentCore.forward": "where episodes start, of the samples or the replay's batch",
     "models/cut_lstm.py _Unroll.forward": "the same, in an unroll that is for the CPU alone",
 }
 """Reads of what is on the CPU on every device; all of rlpyt/replays is such."""
-PRIORITIES = "algos/off_policy.py OffPolicyAlgo.update_priorities"  # by which the replay on the CPU draws
-TARGET_KL = "algos/ppo.py PPO._is_far"  # once an epoch where target_kl is set
+PRIORITIES = "algos/replay_feed.py ReplayFeed.update_priorities"  # by which the replay on the CPU draws
+TARGET_KL = "algos/ppo.py is_far"  # once an epoch where target_kl is set
 WAITING = {
     "PPO target_kl": {TARGET_KL},
     "DQN priorities": {PRIORITIES},

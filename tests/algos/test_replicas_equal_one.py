@@ -29,6 +29,7 @@ from rlpyt.agents import (
     Td3Agent,
 )
 from rlpyt.algos import A2C, DDPG, DQN, IQN, PPO, QRDQN, R2D1, SAC, TD3, CategoricalDQN, VTrace
+from rlpyt.algos.ppo import random_parts
 from rlpyt.samplers import SerialSampler
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.replicas import Replicas
@@ -122,7 +123,7 @@ class UnionPPO(PPO):
         super().initialize(agent, run)
         self.generators = [torch_generator(run.seed, Role.ALGO, rank) for rank in range(self.union)]
 
-    def _random_parts(self, idxs: torch.Tensor) -> Any:
+    def union_parts(self, idxs: torch.Tensor) -> Any:
         shares = []
         for rank, generator in enumerate(self.generators):
             columns = columns_of(rank, self.union, self.batch_spec.B)
@@ -130,6 +131,16 @@ class UnionPPO(PPO):
             own = idxs[(b >= columns.start) & (b < columns.stop)]
             shares.append(own[torch.randperm(len(own), generator=generator)].tensor_split(int(self.minibatches)))
         return [torch.cat(parts) for parts in zip(*shares, strict=True)]
+
+
+@pytest.fixture(autouse=True)
+def minibatches_are_unions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `UnionPPO` deal its rows as its replicas do."""
+
+    def parts(algo: PPO, idxs: torch.Tensor) -> Any:
+        return algo.union_parts(idxs) if isinstance(algo, UnionPPO) else random_parts(algo, idxs)
+
+    monkeypatch.setattr("rlpyt.algos.ppo.random_parts", parts)
 
 
 def learn_on_policy(

@@ -20,18 +20,19 @@ T, B, DISCOUNT = 8, 3, 0.9
 def batches(algo: Any, agent: Any, n: int = 5, **settings: Any) -> list[Any]:
     """Samples, copied, and the rewards that the algorithm learned from."""
     sampler = set_up(algo, agent, RandomEnv, T=T, B=B, **settings)
-    seen, normalize = [], algo.normalized_reward
+    seen, normalize = [], algo.reward_scale
 
     def watch(env: Any, hyper: Any) -> torch.Tensor:
         seen.append((deepcopy(env), normalize(env, hyper)))
         return seen[-1][1]
 
-    algo.normalized_reward = watch
+    algo.reward_scale = watch
     try:
         for itr in range(n):
             optimize(algo, itr, sampler.obtain_samples(itr)[0])
     finally:
         sampler.shutdown()
+        algo.reward_scale = normalize
     return seen
 
 
@@ -72,8 +73,10 @@ def test_they_go_on_where_they_stood():
     set_up(other, other_agent, RandomEnv, T=T, B=B)
     other.load_state_dict(algo.state_dict())
     other_agent.load_state_dict(agent.state_dict())
-    expected = type(algo).normalized_reward(algo, env, algo.hyper(0))
-    assert torch.equal(other.normalized_reward(env, other.hyper(0)), expected)
+    assert algo.reward_scale is not None
+    assert other.reward_scale is not None
+    expected = algo.reward_scale(env, algo.hyper(0))
+    assert torch.equal(other.reward_scale(env, other.hyper(0)), expected)
 
 
 def test_a_lost_episode_ends_the_running_return_too():
@@ -87,6 +90,7 @@ def test_a_lost_episode_ends_the_running_return_too():
     )
     steady.valid[0, 0] = False  # of an environment that was put in place of a lost one
     steady.reward[0, 0] = 0.0
-    algo._running_return = torch.full((B,), 20.0)
-    algo.normalized_reward(steady, algo.hyper(0))
-    assert algo._running_return.tolist() == [T - 1, *[20 + T] * (B - 1)]
+    assert algo.reward_scale is not None
+    algo.reward_scale.running_return = torch.full((B,), 20.0)
+    algo.reward_scale(steady, algo.hyper(0))
+    assert algo.reward_scale.running_return.tolist() == [T - 1, *[20 + T] * (B - 1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, ClassVar
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -10,6 +11,8 @@ from gymnasium import spaces
 
 from rlpyt.agents import CategoricalPgAgent, DqnAgent, R2d1Agent, SacAgent, Td3Agent
 from rlpyt.algos import A2C, DQN, PPO, R2D1, SAC, TD3
+from rlpyt.algos.replay_feed import ReplayFeed
+from rlpyt.core import rows_consumed, rows_per_update
 from rlpyt.functional import Piecewise
 from tests.algos.small_problems import RandomEnv, build, copied, optimize, set_up
 
@@ -55,20 +58,6 @@ def test_the_replay_ratio_may_be_set_during_a_run() -> None:
     assert counts(algo, build(SacAgent, model_kwargs=SMALL, q_model_kwargs=SMALL), 5, BOX, change) == [0, 4, 4, 2, 2]
 
 
-def test_a_subclass_that_counts_its_rows_otherwise_makes_fewer_updates() -> None:
-    class Twice(DQN):
-        """Algorithm whose update consumes another row for each that it draws."""
-
-        @property
-        def rows_per_update(self) -> int:
-            """Twice the rows that are drawn."""
-            return 2 * super().rows_per_update
-
-    algo = Twice(**REPLAY, replay_ratio=1)
-    assert counts(algo, DqnAgent(model_kwargs=SMALL), 4) == [0, 2, 2, 2]
-    assert algo.rows_consumed == 3 * STEPS
-
-
 def test_a_replay_ratio_without_an_update_in_the_whole_run_is_refused() -> None:
     with pytest.raises(ValueError, match=r"replay_ratio 0.091 are 2.912 rows to consume, which is no update"):
         set_up(DQN(**REPLAY, replay_ratio="lin_0.1_0.01"), DqnAgent(model_kwargs=SMALL), RandomEnv)
@@ -108,8 +97,8 @@ def test_the_batch_size_follows_a_schedule() -> None:
     # the replay ratio counts rows, so that larger batches are fewer
     assert made == [0, 4, 4, 4, 2, 1]
     assert shapes == [(8,)] * 12 + [(16,)] * 2 + [(32,)]
-    assert algo.rows_consumed == 12 * 8 + 2 * 16 + 32 == 5 * STEPS
-    assert algo.rows_per_update == 32
+    assert rows_consumed(algo) == 12 * 8 + 2 * 16 + 32 == 5 * STEPS
+    assert rows_per_update(algo) == 32
     assert algo.plan()["rows an update"] == "8 at first, 1 at the end"
     assert algo.optimizer.defaults["eps"] == 0.01 / 8
 
@@ -121,7 +110,7 @@ def test_the_number_of_sequences_follows_a_schedule() -> None:
     algo, shapes, made = shapes_of(agent, **own, **sequences)
     assert made == [0, 1, 1, 1, 4, 2]
     assert shapes == [(4, 4)] * 3 + [(4, 1)] * 4 + [(4, 2)] * 2
-    assert algo.rows_consumed == 5 * STEPS
+    assert rows_consumed(algo) == 5 * STEPS
     assert algo.plan()["rows an update"] == "32 at first, 16 at the end"
 
 
@@ -150,16 +139,16 @@ def test_replicas_refuse_to_divide_a_schedule() -> None:
 def due(algo: Any, agent: Any, n_itr: int, env_kwargs: Any = None) -> dict[str, list[int]]:
     """Return after which updates the targets moved and, of an algorithm that has one, the policy was updated."""
     found: dict[str, list[int]] = {"target": [], "policy": []}
-    given = algo.is_due
+    given = ReplayFeed.is_due
 
-    def is_due(what: str, interval: float) -> bool:
-        answer: bool = given(what, interval)
+    def is_due(feed: ReplayFeed, what: str, interval: float) -> bool:
+        answer = given(feed, what, interval)
         if answer:
             found[what].append(algo.update_counter)
         return answer
 
-    algo.is_due = is_due
-    counts(algo, agent, n_itr, env_kwargs)
+    with patch.object(ReplayFeed, "is_due", is_due):
+        counts(algo, agent, n_itr, env_kwargs)
     return found
 
 
@@ -186,10 +175,10 @@ def test_a_checkpoint_of_an_earlier_version_goes_on_with_the_same_updates() -> N
     other = DQN(**REPLAY, replay_ratio=1, target_update_interval=3)
     set_up(other, DqnAgent(model_kwargs=SMALL), RandomEnv)
     other.load_state_dict(state)
-    assert other.rows_consumed == algo.rows_consumed == 64
+    assert rows_consumed(other) == rows_consumed(algo) == 64
     for one in (algo, other):
         one.update_counter += 1
-        assert one.is_due("target", 3)
+        assert one.feed.is_due("target", 3)
 
 
 # ---- numbers in the updates ----
@@ -260,8 +249,8 @@ def test_a_priority_is_raised_to_the_exponent_of_its_time() -> None:
     for alpha in (0.5, 2.0):
         algo.pri_alpha = alpha
         algo.append(3, copied(sampler.obtain_samples(3)[0]))
-        batch = algo.sample_batch()
-        algo.update_priorities(batch, torch.full((8,), 3.0), algo.hyper(0))
+        batch = algo.feed.sample_batch()
+        algo.feed.update_priorities(batch, torch.full((8,), 3.0), algo.hyper(0))
         assert replay.index.alpha == alpha
         assert pytest.approx(3.0**alpha) in replay.index._tree.values.tolist()
 
@@ -274,9 +263,11 @@ def test_the_priority_of_a_sequence_follows_pri_eta() -> None:
     sampler = set_up(algo, R2d1Agent(model_kwargs=dict(**SMALL, rnn_size=4)), RandomEnv, dict(p_end=0.0))
     for itr in range(3):
         optimize(algo, itr, sampler.obtain_samples(itr)[0])
-    batch = algo.sample_batch()
+    batch = algo.feed.sample_batch()
     errors = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 0.0], [0.0, 8.0]])
-    found = [algo.update_priorities(batch, errors, algo.hyper(step)).tolist() for step in (0, 5 * STEPS, 10 * STEPS)]
+    found = [
+        algo.feed.update_priorities(batch, errors, algo.hyper(step)).tolist() for step in (0, 5 * STEPS, 10 * STEPS)
+    ]
     assert found == [pytest.approx(x) for x in ([3.0, 8.0], [2.0, 5.0], [1.0, 2.0])]
 
 
@@ -321,8 +312,9 @@ def test_epsilon_may_be_any_function_of_the_step() -> None:
         logged.append(algo.row_numbers(itr)["Epsilon"])
         agent.train_mode(itr)
     assert seen == [[0.75], [0.25], [0.75], [0.25]] == [[epsilon] for epsilon in logged]
-    assert "eps_steps" not in algo.remarks()
-    assert not any("eps_steps" in warning for warning in algo.warnings())
+    plan: dict[str, Any] = algo.plan()
+    assert "eps_steps" not in plan
+    assert not any("eps_steps" in warning for warning in plan["warnings"])
 
 
 def test_epsilon_is_of_one_way() -> None:
@@ -337,10 +329,11 @@ def test_epsilon_is_of_one_way() -> None:
 def test_the_bound_of_normalised_rewards_follows_its_schedule() -> None:
     algo, agent = A2C(normalize_reward=True, reward_clip="lin_0.5_0"), CategoricalPgAgent(model_kwargs=SMALL)
     sampler = set_up(algo, agent, RandomEnv)
+    assert algo.reward_scale is not None
     largest = []
     for itr in range(3):
         env = copied(sampler.obtain_samples(itr)[0]).env
-        largest.append(float(algo.normalized_reward(env, algo.hyper(4 * itr * STEPS)).abs().max()))
+        largest.append(float(algo.reward_scale(env, algo.hyper(4 * itr * STEPS)).abs().max()))
     assert largest == pytest.approx([0.5, 0.3, 0.1])
 
 
@@ -352,7 +345,7 @@ def test_alpha_follows_the_target_entropy(way: str) -> None:
     algo = SAC(**REPLAY, replay_ratio=1, target_entropy=target, OptimCls=torch.optim.SGD)
 
     def change(algo: Any, itr: int) -> None:
-        alphas.append(float(algo.alpha(algo.hyper(0))) if itr else 1.0)
+        alphas.append(float(algo.log_alpha.detach().exp()) if itr else 1.0)
         if way == "set" and itr == 4:
             algo.target_entropy = 50.0
 

@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from rlpyt.agents import CategoricalPgAgent, DqnAgent, PgAgent, SacAgent
 from rlpyt.algos import A2C, DQN, PPO, SAC, RandomShift, RlAlgorithm, VTrace
+from rlpyt.core import rows_per_update
 from rlpyt.functional import explained_variance
 from tests.algos.small_problems import (
     RandomEnv,
@@ -108,19 +109,19 @@ class OwnOptimizeAgent(RlAlgorithm[Any]):
 def test_an_algorithm_from_scratch_has_one_way_to_learn() -> None:
     algo = OwnLearn(learning_rate=0.1)
     train(algo, CategoricalPgAgent(model_kwargs=SMALL), RandomEnv, n_itr=3)
-    assert (algo.update_counter, algo.rows_per_update) == (3, 32)
+    assert (algo.update_counter, rows_per_update(algo)) == (3, 32)
     other = OwnOptimizeAgent()
     train(other, CategoricalPgAgent(model_kwargs=SMALL), RandomEnv, n_itr=3)
     assert other.update_counter == 3
     with pytest.raises(AttributeError, match=r"has no 'batch_size'. It is the rows .* Set it in initialize"):
-        other.rows_per_update  # noqa: B018
+        rows_per_update(other)
 
     class Nothing(RlAlgorithm[Any]):
         pass
 
     for Cls in (RlAlgorithm, Nothing):
         with pytest.raises(TypeError, match=rf"{Cls.__name__}: has no way to learn; expected a method learn"):
-            build(Cls)
+            build(Cls).learn(0)
 
 
 def test_append_with_the_arguments_of_before_is_refused() -> None:
@@ -139,15 +140,15 @@ def test_steps_of_every_optimiser_by_name_and_the_one_that_is_counted() -> None:
     agent = build(SacAgent, model_kwargs=SMALL)
     set_up(algo, agent, RandomEnv, BOX)
     assert list(algo.descents) == ["pi", "q", "alpha"]
-    parameters = {"pi": agent.pi_parameters(), "q": agent.q_parameters(), "alpha": [algo._log_alpha]}
+    parameters = {"pi": agent.pi_parameters(), "q": agent.q_parameters(), "alpha": [algo.log_alpha]}
     for name, rate, count in (("pi", 0.1, 0), ("q", 0.2, 1), ("alpha", 0.3, 1)):
         loss = torch.stack([p.square().sum() + p.sum() for p in parameters[name]]).sum()
-        step = algo.gradient_step if name == "q" else partial(algo.descend, name)
+        step = algo.gradient_step if name == "q" else partial(algo.descents.step, name)
         assert step(loss, algo.hyper(0)) > 0
         assert algo.descents[name].optimizer.param_groups[0]["lr"] == rate
         assert algo.update_counter == count
     with pytest.raises(RuntimeError, match=r"SAC: gradient_step has no optimiser; expected 'model' .*'pi', 'q', 'alp"):
-        algo.descend("model", loss, algo.hyper(0))
+        algo.descents.step("model", loss, algo.hyper(0))
 
 
 def test_an_override_of_the_step_serves_every_algorithm() -> None:
@@ -193,7 +194,7 @@ def test_a_shift_of_images_serves_deep_q_learning_too() -> None:
         sampler = set_up(algo, agent, Spot)
         for itr in range(2):
             algo.append(itr, sampler.obtain_samples(itr)[0])
-        return algo.sample_batch().agent_inputs.observation
+        return algo.feed.sample_batch().agent_inputs.observation
 
     plain, shifted, by_hand = first_batch(), first_batch(random_shift=3), first_batch(augment=RandomShift(3))
     assert plain.shape == shifted.shape

@@ -75,7 +75,7 @@ def test_a_replay_on_the_device_is_read_there():
                 algo.replay.storage._observations.flat[:] = 0
             assert "replay_on_device" not in algo.plan()
             device.waits.clear()
-            batch = algo.sample_batch()
+            batch = algo.feed.sample_batch()
             assert not device.waits
         assert devices_of(batch._replace(places=None)) == {torch.device(where).type}
         drawn.append(buffer_func((batch.agent_inputs, batch.target_inputs), content_of))

@@ -57,12 +57,12 @@ def test_nothing_waits_for_the_device_inside_an_update(case, device, no_waiting,
     for itr in range(N - 1):  # constants are copied to the device once
         optimize(algo, itr, collected[itr])
     if isinstance(algo, OffPolicyAlgo):
-        original = algo.update_priorities
+        original = algo.feed.update_priorities
 
         def update_priorities(batch: Any, td_abs_error: torch.Tensor, hyper: Any) -> torch.Tensor:
             """Priorities go back to the CPU, where the index is: the one wait of an update, unless they may be late."""
             before = torch.cuda.get_sync_debug_mode() if torch.cuda.is_available() else 0
-            if before and algo.prioritized_replay and not algo.draws_ahead:
+            if before and algo.prioritized_replay and not algo.feed.draws_ahead:
                 torch.cuda.set_sync_debug_mode("default")
             try:
                 return original(batch, td_abs_error, hyper)
@@ -70,7 +70,7 @@ def test_nothing_waits_for_the_device_inside_an_update(case, device, no_waiting,
                 if before:
                     torch.cuda.set_sync_debug_mode(before)
 
-        monkeypatch.setattr(algo, "update_priorities", update_priorities)
+        monkeypatch.setattr(algo.feed, "update_priorities", update_priorities)
     updates = algo.update_counter
     with no_waiting():
         optimize(algo, N - 1, collected[-1])
@@ -84,7 +84,7 @@ def test_what_an_update_learns_from_is_on_the_device(case, device):
     for itr, samples in enumerate(collected):
         optimize(algo, itr, samples)
     if isinstance(algo, OffPolicyAlgo):
-        batch = algo.sample_batch()
+        batch = algo.feed.sample_batch()
         batch = batch._replace(places=None)  # they belong to the replay, which is on the CPU
     else:
         inputs = algo.vtrace_inputs if isinstance(algo, VTrace) else algo.loss_inputs

@@ -51,13 +51,6 @@ class Taking(Newest):
         self.got.append((self.beta, priorities))
 
 
-class Own(DQN):
-    """Gives its index by the method."""
-
-    def index(self, rng: np.random.Generator) -> Index:
-        return Newest(rng)
-
-
 def learned(algo: Any, n_itr: int = 8) -> Any:
     sampler = set_up(algo, DqnAgent(model_kwargs=SMALL), RandomEnv, n_itr=n_itr)
     for itr in range(n_itr):
@@ -65,9 +58,8 @@ def learned(algo: Any, n_itr: int = 8) -> Any:
     return algo
 
 
-@pytest.mark.parametrize("algo", [DQN(**REPLAY, IndexCls=Newest), Own(**REPLAY)], ids=["setting", "method"])
-def test_an_own_index_draws_what_it_says_and_no_final_row(algo):
-    replay = learned(algo).replay
+def test_an_own_index_draws_what_it_says_and_no_final_row():
+    replay = learned(DQN(**REPLAY, IndexCls=Newest)).replay
     assert type(replay.index) is Newest
     drawn = replay.index.draw(2000)
     assert replay.storage.rows.valid[drawn.places, drawn.B_idxs].all()
@@ -198,7 +190,7 @@ def test_algorithms_use_only_what_the_interface_of_a_replay_has():
 @pytest.mark.parametrize("replay_size", [400, 60])
 def test_a_batch_keeps_its_places_on_the_cpu_and_they_say_where_it_is_from(replay_size):
     algo = learned(DQN(**{**REPLAY, "replay_size": replay_size}), n_itr=30)
-    storage, batch = algo.replay.storage, algo.sample_batch()
+    storage, batch = algo.replay.storage, algo.feed.sample_batch()
     start, env = batch.places
     assert (start.dtype, env.dtype, start.device.type) == (torch.int64, torch.int64, "cpu")
     assert storage.written - storage.T < start.min() < start.max() < storage.written
@@ -221,23 +213,8 @@ def test_the_priority_of_an_overwritten_row_is_dropped_and_counted_in_the_state(
     assert algo.state_dict()["replay"]["index"]["n_priorities_dropped"] == 8
 
 
-def test_the_index_of_the_settings_may_be_changed():
-    class Sharper(DQN):
-        def index(self, rng: np.random.Generator) -> Index:
-            index = super().index(rng)
-            assert isinstance(index, PrioritizedIndex)
-            index.alpha = 1.0
-            return index
-
-    algo = learned(Sharper(**REPLAY, prioritized_replay=True))
-    assert algo.replay.state_dict()["settings"]["pri_alpha"] == 1.0
-
-
 class SequenceDQN(DQN):
     """A feed-forward DQN that learns from sequences, by one-step targets inside them."""
-
-    def reading(self) -> Sequences:
-        return Sequences(batch_T=4, warmup_T=0, n_step_return=self.n_step_return, rnn_state_interval=0)
 
     def loss(self, batch: Any, now: Any) -> tuple[torch.Tensor, torch.Tensor]:
         assert batch.init_rnn_state is None
@@ -249,7 +226,7 @@ class SequenceDQN(DQN):
 
 
 def test_a_feed_forward_agent_may_learn_from_sequences():
-    algo = learned(SequenceDQN(**REPLAY))
+    algo = learned(SequenceDQN(**REPLAY, ReadingCls=lambda n: Sequences(4, 0, n, rnn_state_interval=0)))
     assert algo.update_counter > 0
 
 
@@ -257,20 +234,19 @@ def test_a_feed_forward_agent_may_learn_from_sequences():
 
 
 @pytest.mark.parametrize(
-    ("method", "returned", "said"),
+    ("setting", "returned", "said"),
     [
-        ("index", None, "Mine.index returned None; expected an rlpyt.replays.Index"),
-        ("index", Newest, "Mine.index returned the class Newest; expected an rlpyt.replays.Index"),
-        ("reading", None, "Mine.reading returned None; expected an rlpyt.replays.Reading"),
+        ("IndexCls", None, "IndexCls returned None; expected an rlpyt.replays.Index"),
+        ("IndexCls", Newest, "IndexCls returned the class Newest; expected an rlpyt.replays.Index"),
+        ("ReadingCls", None, "ReadingCls returned None; expected an rlpyt.replays.Reading"),
         ("IndexCls", Transitions(1), "IndexCls returned a Transitions; expected an rlpyt.replays.Index"),
         ("ReplayCls", 3, "ReplayCls returned a int; expected an rlpyt.core.Replay"),
     ],
 )
-def test_a_part_that_is_none_is_refused(method: str, returned: Any, said: str):
-    Mine: Any = type("Mine", (DQN,), {} if method.endswith("Cls") else {method: lambda self, *args: returned})
-    parts = {method: lambda *args, **kwargs: returned} if method.endswith("Cls") else {}
-    with pytest.raises(TypeError, match=said):
-        learned(Mine(**REPLAY, **parts))
+def test_a_part_that_is_none_is_refused(setting: str, returned: Any, said: str):
+    parts: Any = {setting: lambda *args, **kwargs: returned}
+    with pytest.raises(TypeError, match=rf"^DQN.{said}"):
+        learned(DQN(**REPLAY, **parts))
 
 
 def test_parts_that_cannot_be_made_are_refused_at_once():

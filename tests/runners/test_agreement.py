@@ -20,7 +20,7 @@ import pytest
 import torch
 from gymnasium.spaces import Discrete
 
-from rlpyt.core import EvalResult, Metrics
+from rlpyt.core import EvalResult, Metrics, rows_per_update
 from rlpyt.logging import SilentLogger, current_logger, load_snapshot, logger, logger_context
 from rlpyt.runners import (
     MinibatchRl,
@@ -170,7 +170,7 @@ def test_every_tensor_that_learning_changes_is_compared_once():
     moments: list[Any] = [torch.ones(1), {"exp_avg": torch.ones(2)}]
     agent: Any = SimpleNamespace(networks=SimpleNamespace(modules=lambda: [network, torch.nn.Sequential(network)]))
     algo: Any = SimpleNamespace(
-        optimized_parameters=lambda: [*network.parameters(), apart],
+        descents={"model": SimpleNamespace(parameters=[*network.parameters(), apart])},
         optim_state_dict=lambda: {"state": {0: moments}, "param_groups": [{"lr": 0.1, "params": (0, 1)}]},
     )
     expected = [*network.state_dict().values(), apart, moments[0], moments[1]["exp_avg"]]
@@ -331,7 +331,7 @@ def test_snapshots_load_in_one_process(algo, tmp_path):
     runner.startup()
     try:
         agent.load_state_dict(snapshot["agent_state_dict"])
-        algorithm.load_optim_state_dict(snapshot["optimizer_state_dict"])
+        algorithm.descents.load_state_dict(snapshot["optimizer_state_dict"])
         trained, loaded = weights_of(first), weights_of(runner)
         assert trained.keys() == loaded.keys()
         assert all(torch.equal(trained[name], loaded[name]) for name in trained)
@@ -614,7 +614,7 @@ def test_rows_are_those_of_all_replicas_merged_by_hand(algo, world_size, tmp_pat
         for name, value in expected.items():
             assert float(row[name]) == pytest.approx(value, rel=1e-6, nan_ok=True), name
         ratio = float(row["Diagnostics/CumReplayRatio"])
-        rows_learned = runners[0].algo.rows_per_update * world_size * float(row["Diagnostics/CumUpdates"])
+        rows_learned = rows_per_update(runners[0].algo) * world_size * float(row["Diagnostics/CumUpdates"])
         assert ratio == pytest.approx(rows_learned / (20 * world_size * done))
     missing = {k for k in rows[0] if k not in expected and not any(t in k for t in TIMING)}
     assert missing == {

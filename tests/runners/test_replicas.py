@@ -43,7 +43,7 @@ def test_replicas_have_environments_and_streams_of_their_own(name):
                 common = samples if common is None else common  # the same rows in both replays
                 for itr in range(4):
                     runner.algo.append(itr, common)
-                drawn.append(runner.algo.sample_batch().agent_inputs.observation)
+                drawn.append(runner.algo.feed.sample_batch().agent_inputs.observation)
     assert len(numbers[0]) == 4
     assert not numbers[0] & numbers[1]
     assert not torch.equal(*actions)

@@ -1,0 +1,94 @@
+"""Rows of a replay in an update: forward passes over them, and means over those to train on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+from rlpyt.core import Agent
+from rlpyt.functional import valid_mean
+from rlpyt.namedarraytuple import Buffer
+from rlpyt.utils.arrays import buffer_func
+
+Network = Callable[..., Buffer]
+
+
+class Outputs(NamedTuple):
+    """Outputs of a network and its target at the rows of a batch, with leading dimensions [M] or [T, M]."""
+
+    online: Buffer
+    """Of the network, at the rows, with gradient."""
+    next_online: Buffer
+    """Of the network, at the rows that are bootstrapped from, without gradient; None if it was not asked for."""
+    next_target: Buffer
+    """Of the target network, at the rows that are bootstrapped from; None where there is no target network."""
+    noise: torch.Tensor | None = None
+    """Standard normal numbers [.., A] of the actions there, for policies that are random."""
+
+
+def run_over(
+    batch: Buffer,
+    agent: Agent,
+    network: Network,
+    target_network: Network | None,
+    *,
+    with_next: bool,
+    warmup_T: int,
+) -> Outputs:
+    """Return what a network and its target give at the rows of a batch.
+
+    Args:
+        batch: transitions, or sequences, which are unrolled from the stored state after their warm-up.
+        agent: of the networks.
+        network: called with observation, previous action and reward, and for sequences with the state before the first
+            row and `episode_start`; returns [.., M] or [.., T, M] leaves.
+        target_network: called with the same arguments, without gradient; None where there is none.
+        with_next: whether the network's own outputs at the rows that are bootstrapped from are needed.
+        warmup_T: rows of a sequence before those to train on.
+    """
+    if not agent.recurrent:
+        online = network(*batch.agent_inputs)
+        with torch.no_grad():
+            next_ = network(*batch.target_inputs) if with_next else None
+        return Outputs(online, next_, None if target_network is None else target_network(*batch.target_inputs))
+    T = len(batch.action)
+    state = target_state = batch.init_rnn_state
+    if warmup_T:
+        before = batch.all_inputs[:warmup_T], state, batch.episode_start[:warmup_T]
+        state, target_state = agent.networks.warm_up(*before)
+    inputs, episode_start = batch.all_inputs[warmup_T:], batch.episode_start[warmup_T:]
+    everything = network(*inputs, state, episode_start)
+    bootstrap = bootstrap_rows(batch.steps)
+    next_ = buffer_func(everything, torch.Tensor.detach)[bootstrap] if with_next else None
+    of_target = None if target_network is None else target_network(*inputs, target_state, episode_start)[bootstrap]
+    return Outputs(everything[:T], next_, of_target)
+
+
+def bootstrap_rows(steps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the index of the rows that lie `steps` [T, M] after rows [T, M]."""
+    T, M = steps.shape
+    return torch.arange(T, device=steps.device)[:, None] + steps, torch.arange(M, device=steps.device)
+
+
+def mean_loss(loss: torch.Tensor, batch: Buffer) -> torch.Tensor:
+    """Return the means of losses [..., M] or [..., T, M] over the rows to train on, by their importance weights."""
+    return mean_of_rows(loss if batch.is_weights is None else loss * batch.is_weights, batch)
+
+
+def mean_of_rows(x: torch.Tensor, batch: Buffer) -> torch.Tensor:
+    """Return the means of x [..., M] or [..., T, M] over the rows to train on, all weighing the same."""
+    if not is_of_sequences(batch):
+        return x.mean(-1)
+    return valid_mean(x, batch.valid.expand_as(x), dim=(-2, -1))
+
+
+def mean_error(td_abs_error: torch.Tensor, batch: Buffer) -> torch.Tensor:
+    """Return the errors [M] of transitions, or their means over the rows to train on of sequences."""
+    return valid_mean(td_abs_error, batch.valid, dim=0) if td_abs_error.dim() > 1 else td_abs_error
+
+
+def is_of_sequences(batch: Buffer) -> bool:
+    """Return whether the rows of a batch are [T, M], of sequences, and not transitions [M]."""
+    return "all_inputs" in batch._fields

@@ -1,0 +1,201 @@
+"""What a variant of an algorithm costs: each is written without touching the library, in few lines."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+import torch
+from gymnasium import spaces
+
+from rlpyt.agents import DqnAgent, PgAgent, RecurrentSacAgent, SacAgent
+from rlpyt.algos import DQN, PPO, SAC, Target
+from rlpyt.functional import huber_loss, select_at_indexes, valid_mean
+from rlpyt.runners import MinibatchRl
+from rlpyt.samplers import SerialSampler
+from tests.algos import variants
+from tests.algos.small_problems import RandomEnv, Spot, build, optimize, set_up
+from tests.algos.variants.crossq import CrossQ
+from tests.algos.variants.crossq_model import NormalisedQ
+from tests.algos.variants.latent import LatentSAC
+
+SMALL: dict[str, Any] = dict(hidden_sizes=8)
+REPLAY: dict[str, Any] = dict(min_steps_learn=64, replay_size=600, batch_size=8, replay_ratio=1)
+CONVOLUTIONS: dict[str, Any] = dict(channels=(2,), kernel_sizes=(4,), strides=(4,), paddings=(0,), fc_sizes=8)
+BOX: dict[str, Any] = dict(action_space=spaces.Box(-1, 1, (2,)))
+
+
+class Munchausen(DQN):
+    def td_loss(self, batch: Any, outputs: Any, hyper: Any) -> Any:
+        tau = 0.03
+        log_pi = (self.agent.target(*batch.agent_inputs) / tau).log_softmax(-1)
+        bonus = 0.9 * (tau * select_at_indexes(batch.action, log_pi)).clamp(min=-1)
+        next_value = tau * (outputs.next_target / tau).logsumexp(-1)
+        y = self.backup(batch._replace(return_=batch.return_ + bonus), next_value)
+        delta = y - select_at_indexes(batch.action, outputs.online)
+        return huber_loss(delta, hyper.delta_clip), delta.abs(), {"bonus": bonus}
+
+
+class RewardPPO(PPO):
+    """The encoder predicts the reward, too."""
+
+    def optim_initialize(self, rank: int = 0) -> None:
+        self.head = torch.nn.Linear(8, 1)
+        self.descents.add("model", [*self.agent.parameters(), *self.head.parameters()])
+
+    def loss(self, batch: Any, init_rnn_state: Any, hyper: Any) -> Any:
+        loss, metrics = super().loss(batch, init_rnn_state, hyper)
+        agent: Any = self.agent
+        features, _ = agent.model.features(*batch.agent_inputs)
+        error = valid_mean((self.head(features).squeeze(-1) - batch.reward).square(), batch.valid)
+        return loss + error, {**metrics, "rewardError": error.detach()}
+
+
+class RewardSAC(SAC):
+    """The features predict the reward, too."""
+
+    def optim_initialize(self, rank: int = 0) -> None:
+        super().optim_initialize(rank)
+        self.head = torch.nn.Linear(8, 1)
+        self.descents.add("q", [*self.agent.q_parameters(), *self.head.parameters()], rate="q_learning_rate")
+
+    def q_losses(self, batch: Any, outputs: Any, hyper: Any) -> Any:
+        losses, q, y = super().q_losses(batch, outputs, hyper)[:3]
+        error = (self.head(outputs.online.observation).squeeze(-1) - batch.reward).square().mean()
+        return losses + error / len(losses), q, y, {"rewardError": error.detach()}
+
+
+class Growing(Target):
+    """Copies after 1, 2, 4, 8, ... updates."""
+
+    def after_update(self, hyper: Any) -> None:
+        n = self.feed.algo.update_counter
+        if n & (n - 1) == 0:
+            self.feed.agent.update_target(1.0)
+
+
+class GrowingDQN(DQN):
+    def initialize(self, agent: Any, run: Any) -> None:
+        super().initialize(agent, run)
+        self.target = Growing(self.feed)
+
+
+def learned(algo: Any, agent: Any, env_kwargs: Any = None, env: Any = RandomEnv) -> Any:
+    sampler = set_up(algo, agent, env, env_kwargs, n_itr=10)
+    metrics = [optimize(algo, itr, sampler.obtain_samples(itr)[0]) for itr in range(10)]
+    return [x for x in metrics if x]
+
+
+def n_lines(*things: Any) -> int:
+    """Return the lines of classes and files, docstrings and blank lines among them."""
+    return sum(len((x.read_text() if isinstance(x, Path) else inspect.getsource(x)).splitlines()) for x in things)
+
+
+FOLDER = Path(variants.__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("things", "most"),
+    [
+        ([FOLDER / "crossq.py", FOLDER / "crossq_model.py"], 90),
+        ([FOLDER / "latent.py"], 250),
+        ([Munchausen], 15),
+        ([RewardPPO], 20),
+        ([RewardSAC], 20),
+        ([Growing, GrowingDQN], 15),
+    ],
+    ids=lambda x: "" if isinstance(x, int) else "-".join(getattr(y, "__name__", str(y)) for y in x),
+)
+def test_lines_of_a_variant(things: Any, most: int) -> None:
+    assert n_lines(*things) <= most
+
+
+def test_munchausen_dqn() -> None:
+    metrics = learned(Munchausen(**REPLAY), DqnAgent(model_kwargs=SMALL))
+    assert all((x["bonus"] <= 0).all() for x in metrics)
+
+
+def test_an_auxiliary_loss_on_the_encoder_of_ppo() -> None:
+    algo, agent = RewardPPO(), build(PgAgent, model_kwargs=CONVOLUTIONS)
+    metrics = learned(algo, agent, env=Spot)
+    assert metrics[-1]["rewardError"].isfinite().all()
+    assert all(p.grad is not None for p in [*algo.head.parameters(), *agent.model.encoder.parameters()])
+
+
+def test_an_auxiliary_loss_on_the_features_of_sac() -> None:
+    agent = SacAgent(model_kwargs=SMALL, q_model_kwargs=SMALL, feature_kwargs=SMALL)
+    algo = RewardSAC(**REPLAY)
+    metrics = learned(algo, agent, BOX)
+    assert metrics[-1]["rewardError"].isfinite().all()
+    assert all(p.grad is not None and p.grad.any() for p in agent.model.body.parameters())
+
+
+def test_a_target_of_another_schedule() -> None:
+    algo, agent = GrowingDQN(**REPLAY), DqnAgent(model_kwargs=SMALL)
+    moved, given = [], agent.update_target
+
+    def update_target(tau: float = 1.0) -> None:
+        moved.append(algo.update_counter)
+        given(tau)
+
+    sampler = set_up(algo, agent, RandomEnv)
+    agent.update_target = update_target
+    for itr in range(10):
+        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    assert moved == [1, 2, 4, 8, 16, 32]
+
+
+def test_a_model_of_the_world_is_trained_beside_the_policy() -> None:
+    sequences: dict[str, Any] = dict(batch_T=8, batch_B=8, warmup_T=0, store_rnn_state_interval=4, n_step_return=1)
+    settings: dict[str, Any] = dict(min_steps_learn=128, replay_size=2000, replay_ratio=16)
+    algo = LatentSAC(**sequences, **settings)
+    agent = RecurrentSacAgent(model_kwargs=SMALL, q_model_kwargs=SMALL, feature_kwargs=dict(rnn_size=8))
+    sampler = SerialSampler(gymnasium.make, dict(id="Pendulum-v1"), batch_T=32, batch_B=4, max_decorrelation_steps=0)
+    losses: list[torch.Tensor] = []
+
+    class Watching(MinibatchRl):
+        def store_diagnostics(self, itr: int, traj_infos: Any, metrics: Any) -> None:
+            losses.extend(metrics.get("worldLoss", ()))
+            super().store_diagnostics(itr, traj_infos, metrics)
+
+    Watching(algo, agent, sampler, n_steps=2000, log_interval_steps=1000, seed=0).train()
+    assert len(losses) > 100
+    assert torch.stack(losses[-20:]).mean() < 0.5 * torch.stack(losses[:20]).mean()
+
+
+def crossq_parts() -> tuple[CrossQ, SacAgent]:
+    replay: dict[str, Any] = dict(batch_size=64, min_steps_learn=256, replay_size=20_000, replay_ratio=64)
+    algo = CrossQ(**replay, discount=0.95, alpha_learning_rate=1e-3)
+    return algo, SacAgent(QModelCls=NormalisedQ, q_model_kwargs=dict(size=64), model_kwargs=dict(hidden_sizes=64))
+
+
+def test_crossq_has_no_targets_and_one_pass_of_both_rows() -> None:
+    algo, agent = crossq_parts()
+    algo = algo.replace(batch_size=8, min_steps_learn=64, replay_size=600, replay_ratio=1)
+    calls: list[int] = []
+    sampler = set_up(algo, agent, RandomEnv, BOX)
+    agent.q_model.register_forward_hook(lambda module, inputs, q: calls.append(q.shape[1]) if module.training else None)
+    before = [p.clone() for p in agent.target_q_model.parameters()]
+    for itr in range(5):
+        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    assert algo.update_counter > 0
+    assert calls == [16] * algo.update_counter
+    assert all(torch.equal(p, q) for p, q in zip(agent.target_q_model.parameters(), before, strict=True))
+
+
+@pytest.mark.slow
+def test_crossq_learns_pendulum() -> None:
+    algo, agent = crossq_parts()
+    sampler = SerialSampler(gymnasium.make, dict(id="Pendulum-v1"), batch_T=4, batch_B=1)
+    returns: list[float] = []
+
+    class Watching(MinibatchRl):
+        def store_diagnostics(self, itr: int, traj_infos: Any, metrics: Any) -> None:
+            returns.extend(float(x.Return) for x in traj_infos)
+            super().store_diagnostics(itr, traj_infos, metrics)
+
+    Watching(algo, agent, sampler, n_steps=5000, log_interval_steps=2500, seed=0).train()
+    assert sum(returns[-5:]) / 5 > -500 > -900 > sum(returns[:5]) / 5
