@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any, NamedTuple, TypeVar
 
 from rlpyt.runners import MinibatchRlBase
-from rlpyt.settings import Settings, arguments_of
+from rlpyt.settings import Settings, all_settings, arguments_of
 from rlpyt.utils.arguments import argument_names
 
 PartT = TypeVar("PartT", bound=Settings)
@@ -47,7 +47,7 @@ def changed(make: Config, **changes: object) -> Config:
 def replaced(part: PartT, changes: Mapping[str, Any]) -> PartT:
     """Return a part with some settings replaced, as `changed` describes."""
     Cls = changes.get("Cls", type(part))
-    given = part.given()
+    given = all_settings(part)
     new = {name: _replaced(given.get(name), change) for name, change in changes.items() if name != "Cls"}
     # Not `replace`: it would give the seed that a runner has drawn, and a run goes on only with the same settings.
     kept = {name: value for name, value in arguments_of(part).items() if name in argument_names(Cls)}
@@ -64,7 +64,7 @@ def _replaced(value: object, change: object) -> object:
 
 def with_environment(runner: MinibatchRlBase, env: str) -> MinibatchRlBase:
     """Return a runner in another game of Atari, or environment of gymnasium, to train and to evaluate in."""
-    given = runner.sampler.given()  # type: ignore[attr-defined]
+    given = all_settings(runner.sampler)
     name = "game" if "game" in given["env_kwargs"] else "id"
     names = [key for key in ("env_kwargs", "eval_env_kwargs") if given[key] is not None]
     return replaced(runner, {"sampler": {key: {name: env} for key in names}})
@@ -76,7 +76,7 @@ def with_n_envs(runner: MinibatchRlBase, n_envs: int | None, eval_n_envs: int | 
     Raises:
         ValueError: if environments are given for an evaluation, and the configuration has none.
     """
-    sampler = runner.sampler.given()  # type: ignore[attr-defined]
+    sampler = all_settings(runner.sampler)
     changes = {} if n_envs is None else {"batch_B": n_envs}
     if eval_n_envs is not None:
         if not sampler["eval_n_envs"]:

@@ -112,19 +112,9 @@ class Settings:
                 raise TypeError(f"{type(self).__name__}: {name} is None; expected a number or a schedule. {none}")
             self.check(name, lambda x: x == x, "a number")
 
-    def given(self) -> dict[str, Any]:
-        """Return all settings by name, defaults included, as they were given or set since.
-
-        `type(part)(**part.given())` makes a part with the same settings.
-        """
-        own: list[str] = [f.name for f in fields(self) if f.init] if is_dataclass(self) else []
-        known = {name: getattr(self, name) for name in own}
-        values = {**arguments_of(self), **known}
-        return {name: values[name] for name in argument_names(type(self)) if name in values}
-
     def replace(self, **changes: Any) -> Self:
         """Return a new part with the same settings except for these changes; lists and dictionaries are copies."""
-        kept = {name: x.copy() if type(x) in (dict, list) else x for name, x in self.given().items()}
+        kept = {name: x.copy() if type(x) in (dict, list) else x for name, x in all_settings(self).items()}
         part = type(self)(**{**kept, **changes})
         # A default is not given because another setting has changed.
         vars(part)["_given"] = (), {**arguments_of(self), **changes}
@@ -155,11 +145,6 @@ class Settings:
         # The length of the run is not known yet. In a run without end no schedule begins too late.
         if schedule is not None and not holds(as_schedule(schedule, n_steps=2**62, name=what)(0)):
             raise ValueError(f"{what} is {value!r}; expected {expected}. Correct it.")
-
-    def whole(self, name: str, least: int = 1) -> int:
-        """Return a setting as an integer. Refuse one that is not whole or is below `least`."""
-        self.check(name, lambda x: x >= least and x % 1 == 0, f"a whole number from {least}")
-        return int(getattr(self, name))
 
 
 class Scheduled:
@@ -198,7 +183,23 @@ class Scheduled:
         return Hyper(**{**self._values, **{name: schedule(step) for name, schedule in self._moving.items()}})
 
 
-def arguments_of(part: Settings) -> dict[str, Any]:
+def all_settings(part: object) -> dict[str, Any]:
+    """Return the settings of a part by name, defaults included, as they were given or set since.
+
+    `type(part)(**all_settings(part))` makes a part with the same settings.
+    """
+    own: list[str] = [f.name for f in fields(part) if f.init] if is_dataclass(part) else []
+    values = {**arguments_of(part), **{name: getattr(part, name) for name in own}}
+    return {name: values[name] for name in argument_names(type(part)) if name in values}
+
+
+def whole(part: Settings, name: str, least: int = 1) -> int:
+    """Return a setting as an integer. Refuse one that is not whole or is below `least`."""
+    part.check(name, lambda x: x >= least and x % 1 == 0, f"a whole number from {least}")
+    return int(getattr(part, name))
+
+
+def arguments_of(part: object) -> dict[str, Any]:
     """Return the arguments of a part's constructor by name, without the defaults."""
     args, kwargs = vars(part).get("_given", ((), {}))
     return {**dict(zip(positional_names(type(part)), args, strict=False)), **kwargs}

@@ -17,7 +17,7 @@ import pytest
 from rlpyt import agents, algos
 from rlpyt.envs import EnvError
 from rlpyt.logging import load_snapshot, read_progress
-from rlpyt.settings import Settings, scheduled
+from rlpyt.settings import Settings, all_settings, scheduled
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 ALONE = ("ppo_cartpole", "custom_environment")
@@ -154,7 +154,7 @@ def test_examples_need_nothing_but_what_is_installed(tmp_path):
 def test_every_setting_that_can_be_is_scheduled():
     example = runpy.run_path(str(EXAMPLES / "schedules.py"))
     parts = [example[kind][name]() for kind in ("ALGORITHMS", "AGENTS") for name in example["ALGORITHMS"]]
-    shown = {name for part in parts for name in scheduled(type(part)) if callable(part.given()[name])}
+    shown = {name for part in parts for name in scheduled(type(part)) if callable(all_settings(part)[name])}
     kinds = [kind for module in (algos, agents) for kind in vars(module).values() if isinstance(kind, type)]
     assert {name for kind in kinds if issubclass(kind, Settings) for name in scheduled(kind)} == shown
 

@@ -22,7 +22,7 @@ from rlpyt.launching import LaunchedRun, affinity_from_code, save_variant
 from rlpyt.logging import logger_context, read_progress
 from rlpyt.runners import MinibatchRlBase, load_agent, part_from_record, runner_from_params
 from rlpyt.samplers import CpuSampler, GpuSampler, evaluate
-from rlpyt.settings import Settings
+from rlpyt.settings import Settings, all_settings
 from rlpyt.types import Kwargs
 from rlpyt.utils.compute import ComputeSettings
 from tests.markdown import ROOT, quoted, tables
@@ -52,10 +52,10 @@ MENDED: dict[tuple[str, str], Numbers] = {
 def value_of(runner: MinibatchRlBase, name: str) -> object:
     """Return the setting that a dotted name of rlpyt 0.1 means."""
     part, setting = name.split(".")
-    given = {room: getattr(runner, room).given() for room in ("algo", "agent", "sampler")}
+    given = {room: all_settings(getattr(runner, room)) for room in ("algo", "agent", "sampler")}
     places: dict[str, Kwargs] = {
         **given,
-        "runner": runner.given(),
+        "runner": all_settings(runner),
         "env": given["sampler"]["env_kwargs"],
         "eval_env": given["sampler"]["eval_env_kwargs"],
         "model": given["agent"]["model_kwargs"],
@@ -80,7 +80,7 @@ def test_a_configuration_has_the_numbers_of_rlpyt_0_1(study, config):
 
 def test_environments_rest_at_ends_of_episodes_where_they_did_and_no_replay_forbids_it():
     for study, config in ALL:
-        sampler = make(study, config).sampler.given()  # type: ignore[attr-defined]
+        sampler = all_settings(make(study, config).sampler)
         rests = study.startswith(("atari_ff", "atari_lstm"))
         assert sampler["mid_batch_reset"] is not rests
 
@@ -88,7 +88,7 @@ def test_environments_rest_at_ends_of_episodes_where_they_did_and_no_replay_forb
 def test_an_iteration_has_as_many_updates_as_in_rlpyt_0_1():
     for study, config in CASES:
         runner = make(study, config)
-        algo, sampler = runner.algo, runner.sampler.given()  # type: ignore[attr-defined]
+        algo, sampler = runner.algo, all_settings(runner.sampler)
         if isinstance(algo, ReplaySettings):
             rows = sampler["batch_T"] * sampler["batch_B"] / (draws_at_start(algo) * rows_of_draw(algo))
             ratio = OLD[study][config].get("algo.replay_ratio", 8)  # of DQN's default
@@ -98,7 +98,7 @@ def test_an_iteration_has_as_many_updates_as_in_rlpyt_0_1():
 
 
 def settings_of(part: Settings) -> Iterator[tuple[str, object]]:
-    for value in part.given().values():
+    for value in all_settings(part).values():
         if isinstance(value, Settings):
             yield from settings_of(value)
         elif isinstance(value, dict | list):
@@ -220,7 +220,7 @@ def test_the_script_trains_in_another_environment(tmp_path, capsys):
     params = json.loads((tmp_path / "run_0" / "params.json").read_text())
     assert (params["study"], params["config"], params["smoke"]) == ("mujoco_sac", "sac_1M_serial", True)
     runner = runner_from_params(tmp_path / "run_0")
-    sampler = runner.sampler.given()  # type: ignore[attr-defined]
+    sampler = all_settings(runner.sampler)
     assert sampler["env_kwargs"] == sampler["eval_env_kwargs"] == dict(id="Swimmer-v5")
     assert (runner.seed, sampler["eval_n_envs"]) == (3, 1)
 
@@ -231,7 +231,7 @@ def options_of(*arguments: str) -> MinibatchRlBase:
 
 def test_options_of_the_script_are_settings():
     runner = options_of("atari_r2d1", "async_gpu", "--env", "qbert", "--n_envs", "312", "--eval_n_envs", "40")
-    given = runner.sampler.given()  # type: ignore[attr-defined]
+    given = all_settings(runner.sampler)
     assert given["env_kwargs"]["game"] == given["eval_env_kwargs"]["game"] == "qbert"
     assert [given[x] for x in ("batch_B", "eval_n_envs", "eval_max_steps", "eval_max_trajectories")] == [
         312,
@@ -293,7 +293,7 @@ def test_the_launcher_runs_a_study_and_a_variant_changes_it(configs, tmp_path, c
     save_variant({"algo": {"learning_rate": 1e-5}}, tmp_path)
     train.main(["0slt_1cpu", str(tmp_path), "1", "classic_control", "cartpole_ppo", "--smoke"])
     runner = runner_from_params(tmp_path / "run_1")
-    assert (runner.algo.given()["learning_rate"], runner.seed) == (1e-5, 1)  # type: ignore[attr-defined]
+    assert (all_settings(runner.algo)["learning_rate"], runner.seed) == (1e-5, 1)
     assert "master_cpus" in (runner.affinity or {})
 
 
@@ -334,4 +334,4 @@ def test_a_kept_agent_is_of_its_configuration():
     for name, config in STUDIES["classic_control"].items():
         runner = runner_from_params(TRAINED / name)
         for part in ("algo", "agent", "sampler"):
-            assert getattr(runner, part).given() == getattr(config(), part).given()
+            assert all_settings(getattr(runner, part)) == all_settings(getattr(config(), part))

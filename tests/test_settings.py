@@ -11,7 +11,17 @@ import pytest
 
 from rlpyt.algos import DQN, PPO, TD3
 from rlpyt.functional import Linear, ScheduleLike
-from rlpyt.settings import Scheduled, Settings, arguments_of, owner_of, scheduled, setting_docs, settings_by_group
+from rlpyt.settings import (
+    Scheduled,
+    Settings,
+    all_settings,
+    arguments_of,
+    owner_of,
+    scheduled,
+    setting_docs,
+    settings_by_group,
+    whole,
+)
 
 Rate = ScheduleLike
 """An alias of one's own."""
@@ -38,7 +48,7 @@ class Thing(Settings, Scheduled):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.whole("size")
+        whole(self, "size")
         self.check("rate", lambda x: x > 0, "above 0")
 
 
@@ -69,19 +79,19 @@ def make(Cls: Any, *args: Any, **kwargs: Any) -> Any:
 
 def test_settings_are_all_fields_as_they_were_given_or_set_since() -> None:
     thing = Thing(3, rate="lin_1")
-    assert thing.given() == dict(
+    assert all_settings(thing) == dict(
         size=3, rate="lin_1", aliased=1.0, optional=None, old_style=None, call=None, names=[], flag=False
     )
     assert arguments_of(thing) == dict(size=3, rate="lin_1")
     thing.rate = 0.25
-    assert thing.given()["rate"] == 0.25
-    assert type(thing)(**thing.given()).given() == thing.given()
+    assert all_settings(thing)["rate"] == 0.25
+    assert all_settings(type(thing)(**all_settings(thing))) == all_settings(thing)
 
 
 def test_a_value_that_a_run_converts_stays_as_it_was_given() -> None:
     thing = make(Thing, 3.0)
     assert type(thing.size) is float
-    assert thing.whole("size") == 3
+    assert whole(thing, "size") == 3
 
 
 def test_settings_of_a_class_with_an_init_of_its_own() -> None:
@@ -89,7 +99,7 @@ def test_settings_of_a_class_with_an_init_of_its_own() -> None:
     assert (thing.color, thing.size, thing.flag) == ("blue", 7, True)
     assert arguments_of(thing) == dict(color="blue", flag=True)
     assert arguments_of(make(OldThing)) == {}
-    assert {"color": "blue", "flag": True}.items() <= thing.given().items()
+    assert {"color": "blue", "flag": True}.items() <= all_settings(thing).items()
 
 
 def test_replace_makes_another_part_with_changes() -> None:
@@ -261,7 +271,7 @@ def test_a_setting_that_a_schedule_is_made_of_may_change_during_a_run():
 def test_a_part_with_changes_knows_what_was_given_and_what_is_a_default():
     changed = DQN(batch_size=16).replace(learning_rate=1e-4)
     assert arguments_of(changed) == {"batch_size": 16, "learning_rate": 1e-4}
-    assert changed.given() == DQN(batch_size=16, learning_rate=1e-4).given()
+    assert all_settings(changed) == all_settings(DQN(batch_size=16, learning_rate=1e-4))
 
 
 def test_the_class_that_declares_a_field_is_found_without_its_annotations() -> None:

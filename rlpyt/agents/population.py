@@ -22,6 +22,7 @@ from rlpyt.core import PopulationPolicyAgent, example_inputs
 from rlpyt.distributions import ActionUnits, Categorical, MultiCategorical, categorical_of
 from rlpyt.models import PolicyModel, encoded_action_size
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
+from rlpyt.settings import whole
 from rlpyt.spaces import EnvSpaces, Space
 from rlpyt.types import AgentStep, StateDict
 from rlpyt.utils.arguments import named_arguments
@@ -226,7 +227,7 @@ class PopulationAgent(BaseAgent, PopulationPolicyAgent):
     def __post_init__(self) -> None:
         """Validate the settings."""
         super().__post_init__()
-        self.whole("population_size", 2)
+        whole(self, "population_size", 2)
         if self.recurrent:
             raise ValueError(
                 f"{type(self).__name__}: recurrent is {self.recurrent!r}; expected False: its model is feed-forward. "
@@ -256,7 +257,7 @@ class PopulationAgent(BaseAgent, PopulationPolicyAgent):
                 "Let its forward return it."
             )
         self.individuals = Individuals(
-            self.networks, self.whole("population_size", 2), example_inputs(self.env_spaces, 2)
+            self.networks, whole(self, "population_size", 2), example_inputs(self.env_spaces, 2)
         )
 
     def __setstate__(self, state: StateDict) -> None:

@@ -14,7 +14,7 @@ from rlpyt.algos.search_distribution import SearchDistribution, covariance_bytes
 from rlpyt.algos.whole_episodes import WholeEpisodes
 from rlpyt.core import Algorithm, Metrics, PopulationPolicyAgent
 from rlpyt.functional import ScheduleLike
-from rlpyt.settings import Scheduled, Settings
+from rlpyt.settings import Scheduled, Settings, whole
 from rlpyt.types import Run, Samples, StateDict
 from rlpyt.utils.arrays import buffer_to
 from rlpyt.utils.seeds import Role, stream_seed
@@ -61,7 +61,7 @@ class CMAES(Settings, Scheduled, Algorithm[PopulationPolicyAgent]):
         """Refuse values out of range."""
         super().__post_init__()
         self.check("sigma", lambda x: 0.0 < x < float("inf"), "a number above 0")
-        self.whole("n_episodes")
+        whole(self, "n_episodes")
         self.check("mean_rate", lambda x: 0.0 < x <= 1.0, "a number in (0, 1]")
         self.check("covariance_rate", lambda x: 0.0 <= x <= 1.0, "a number in [0, 1]")
         if not (self.weight_func is None or callable(self.weight_func)):
@@ -100,7 +100,7 @@ class CMAES(Settings, Scheduled, Algorithm[PopulationPolicyAgent]):
         self.search = SearchDistribution(
             mean, float(self.sigma), agent.population_size, seed, self.separable, self.weight_func
         )
-        self.episodes = WholeEpisodes(run.batch_spec.B, self.whole("n_episodes"))
+        self.episodes = WholeEpisodes(run.batch_spec.B, whole(self, "n_episodes"))
         self._best, self._best_fitness = mean.copy(), -float("inf")
         self._begin_generation()
 
@@ -150,7 +150,7 @@ class CMAES(Settings, Scheduled, Algorithm[PopulationPolicyAgent]):
         return {
             "rows an iteration": self._steps_per_itr,
             "individuals": n,
-            "episodes of an individual": self._envs_of_each * self.whole("n_episodes"),
+            "episodes of an individual": self._envs_of_each * whole(self, "n_episodes"),
             "covariance": "diagonal" if self.separable else f"full, {gigabytes:.3g} GB for an update",
         }
 

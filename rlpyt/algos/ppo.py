@@ -27,7 +27,7 @@ from rlpyt.functional import (
     value_loss,
 )
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.settings import Hyper
+from rlpyt.settings import Hyper, whole
 from rlpyt.types import BatchSpec, Run
 from rlpyt.utils.arrays import buffer_func, buffer_to
 
@@ -66,7 +66,7 @@ class PPO(PolicyGradientAlgo):
     def __post_init__(self) -> None:
         """Refuse values out of range."""
         super().__post_init__()
-        self.whole("minibatches")
+        whole(self, "minibatches")
         self.check("epochs", lambda x: x >= 1 and x % 1 == 0, "a whole number from 1")
         self.check("ratio_clip", lambda x: x > 0.0, "above 0")
         for name in ("value_clip", "target_kl"):

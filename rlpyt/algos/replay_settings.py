@@ -31,7 +31,7 @@ from rlpyt.replays import (
     UniformIndex,
     mapped_file,
 )
-from rlpyt.settings import Hyper, Scheduled, Settings
+from rlpyt.settings import Hyper, Scheduled, Settings, whole
 from rlpyt.spaces import frame_counts
 from rlpyt.types import BatchSpec, Samples
 from rlpyt.utils.arrays import buffer_from_example, buffer_leaves
@@ -128,6 +128,7 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
     The size of the replay and the lengths of its sequences are fixed for the run, because memory is allocated by them.
     """
 
+    group: ClassVar[str] = "replay"
     fixed: ClassVar[Mapping[str, str]] = {
         "n_step_return": ", as the replay keeps that many rows ahead of those that are drawn. Give one number; for "
         "another one later, start a second run from the weights of the first (initial_model_state_dict of the agent)",
@@ -156,14 +157,14 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
         """Refuse values out of range."""
         super().__post_init__()
         for name in ("replay_size", "n_step_return"):
-            self.whole(name)
+            whole(self, name)
         for name in ("batch_size", "batch_B", "target_update_interval"):
             check_count(self, name)
         for name in ("min_steps_learn", "warmup_T", "store_rnn_state_interval", "random_shift"):
-            self.whole(name, least=0)
+            whole(self, name, least=0)
         for name in ("batch_T", "frame_stack"):
             if getattr(self, name) is not None:
-                self.whole(name)
+                whole(self, name)
         self.check("replay_ratio", lambda x: 0.0 < x < float("inf"), "above 0")
         self.check("target_update_tau", lambda x: 0.0 < x <= 1.0, "a number in (0, 1]")
         self.check("pri_alpha", lambda x: x >= 0.0, "a number from 0")

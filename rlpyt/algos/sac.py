@@ -15,7 +15,7 @@ from rlpyt.algos.replay_rows import Outputs, mean_loss, mean_of_rows
 from rlpyt.core import QpgPolicyAgent
 from rlpyt.functional import CountLike, ScheduleLike, clipped_double_q, soft_policy_loss, soft_value, temperature_loss
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.settings import Hyper
+from rlpyt.settings import Hyper, whole
 from rlpyt.types import AgentInputs, Run
 from rlpyt.utils.arrays import buffer_to
 
@@ -91,7 +91,7 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
                 "meant."
             )
         if self.n_target_q is not None:
-            self.whole("n_target_q")
+            whole(self, "n_target_q")
         for name, values in dict(q_of_policy=Q_POLICIES, action_prior=("uniform", "gaussian")).items():
             if getattr(self, name) not in values:
                 raise ValueError(f"{type(self).__name__}: {name} is {getattr(self, name)!r}; expected one of {values}.")

@@ -13,7 +13,7 @@ from rlpyt.cli.options import PARTS
 from rlpyt.cli.train import TrainChoices, new_start, run, updated
 from rlpyt.launching.smoke import smoke
 from rlpyt.runners import MinibatchRlBase
-from rlpyt.settings import Settings
+from rlpyt.settings import Settings, all_settings
 from rlpyt.utils.arguments import argument_names, unknown_argument
 
 _TEXTS = ("run_id", "lag")
@@ -111,7 +111,7 @@ def _check_names(runner: MinibatchRlBase, given: Mapping[str, object], options: 
     """Refuse settings that are not the runner's, with the place of those that one of its parts has."""
     own = argument_names(type(runner))
     for name in given:
-        part = next((part for part in PARTS if name in vars(runner)[part].given()), None)
+        part = next((part for part in PARTS if name in all_settings(vars(runner)[part])), None)
         if name not in own and part is not None:
             raise TypeError(
                 f"rlpyt.train: {name} is a setting of the {part}; expected it there. Write {part}=dict({name}=...)."

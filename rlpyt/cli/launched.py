@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from rlpyt.settings import all_settings
+
 if (
     __name__ == "__main__"
     and not __package__
@@ -45,7 +47,7 @@ def on_slot(runner: MinibatchRlBase, affinity: AnyAffinity) -> MinibatchRlBase:
     Raises:
         ValueError: if the slot has several GPUs, and the run another number of replicas.
     """
-    n_replicas = runner.given().get("n_replicas", 1)
+    n_replicas = all_settings(runner).get("n_replicas", 1)
     is_sync = isinstance(runner, SyncRl | SyncRlEval)
     several = is_sync or (n_replicas and isinstance(runner, AsyncRl | AsyncRlEval))
     n_learners = n_replicas or (None if is_sync else 1)  # SyncRl without a number takes one for each dictionary

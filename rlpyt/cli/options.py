@@ -16,7 +16,7 @@ from rlpyt.cli.arguments import Text
 from rlpyt.cli.values import Values, choices_of, is_plain, kinds_of, metavar_of, pairs_of, text_of, value_of
 from rlpyt.run_records import printable
 from rlpyt.runners import MinibatchRlBase
-from rlpyt.settings import Settings, arguments_of, owner_of, setting_docs, settings_by_group
+from rlpyt.settings import Settings, all_settings, arguments_of, owner_of, setting_docs, settings_by_group
 
 PARTS = ("algo", "agent", "sampler")
 _CONFIG = "YAML or JSON file with more options; what stands on the command line comes before it."
@@ -53,11 +53,11 @@ def options_class(runner: MinibatchRlBase, Base: type, left_out: Collection[str]
 
 def changes_of(options: object, runner: MinibatchRlBase) -> Values:
     """Return the settings that were given, as changes for `update_config`."""
-    changes = _given(vars(options), runner.given())
+    changes = _given(vars(options), all_settings(runner))
     for name in PARTS:
         of_part = vars(vars(options)[name])
         groups = [vars(group) for group in of_part.values() if isinstance(group, _Group)]
-        if given := _given(ChainMap(of_part, *groups), vars(runner)[name].given()):
+        if given := _given(ChainMap(of_part, *groups), all_settings(vars(runner)[name])):
             changes[name] = given
     return changes
 
@@ -97,7 +97,7 @@ def _fields_of(part: Settings, are_meant: Callable[[str], bool], prefix: str = "
         prefix: of the whole names of the options, where the field that has them says another one.
     """
     # A seed that the runner has drawn is not given.
-    docs, values = setting_docs(type(part)), {**part.given(), "seed": arguments_of(part).get("seed")}
+    docs, values = setting_docs(type(part)), {**all_settings(part), "seed": arguments_of(part).get("seed")}
     found: list[tuple[str, object, object]] = []
     for f in fields(part):  # type: ignore[arg-type]
         if not are_meant(f.name) or f.name not in values or f.metadata.get("weights") or "state_dict" in f.name:

@@ -43,6 +43,7 @@ from rlpyt.runners.from_params import read_params
 from rlpyt.runners.resume import logger_settings
 from rlpyt.samplers import AlternatingSampler, BaseSampler, CpuSampler, GpuSampler, SerialSampler
 from rlpyt.samplers.buffer import example_of
+from rlpyt.settings import all_settings
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import Kwargs, Run
 from rlpyt.utils import ComputeSettings
@@ -234,8 +235,9 @@ def check_start(runner: MinibatchRlBase, spaces: EnvSpaces | None = None) -> Non
         with silent_context(), torch_threads(1):
             spaces = spaces or spaces_of(sampler.EnvCls, dict(sampler.env_kwargs or {}))
             agent.initialize(spaces)
-            is_alone = not isinstance(runner, SyncRl | SyncRlEval) and runner.given().get("n_replicas") in (None, 1)
-            if is_alone and algo.given().get("replay_folder") is None:
+            n_replicas = all_settings(runner).get("n_replicas")
+            is_alone = not isinstance(runner, SyncRl | SyncRlEval) and n_replicas in (None, 1)
+            if is_alone and all_settings(algo).get("replay_folder") is None:
                 run = Run(
                     batch_spec=sampler.batch_spec,
                     n_itr=runner.get_n_itr(),
@@ -387,7 +389,8 @@ def _with_options(
 
 def _refuse_names_of_others(arguments: Sequence[str], runner: MinibatchRlBase) -> None:
     """Refuse an option that has its name in another library, such as --algo.lr; the message has the name here."""
-    places = {"": runner.given(), **{f"{part}.": vars(runner)[part].given() for part in ("sampler", "agent", "algo")}}
+    parts = {f"{part}.": vars(runner)[part] for part in ("sampler", "agent", "algo")}
+    places = {place: all_settings(part) for place, part in {"": runner, **parts}.items()}
     known = {place + name for place, given in places.items() for name in given}
     for argument in arguments:
         option = argument.partition("=")[0]

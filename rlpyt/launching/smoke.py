@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from rlpyt.envs import AtariEnv, atari_make_vec
 from rlpyt.launching.variants import update_config
-from rlpyt.settings import Settings
+from rlpyt.settings import Settings, all_settings
 from rlpyt.types import Kwargs
 
 SAMPLER = dict(batch_T=10, batch_B=2, max_decorrelation_steps=10)
@@ -33,8 +33,8 @@ def smoke(runner: RunnerT) -> RunnerT:
     Args:
         runner: with algo, agent and sampler among its settings.
     """
-    parts: Mapping[str, Settings] = runner.given()
-    given: Kwargs = parts["sampler"].given()
+    parts: Mapping[str, Settings] = all_settings(runner)
+    given: Kwargs = all_settings(parts["sampler"])
     sampler, algo = _limited(parts["sampler"], SAMPLER), _limited(parts["algo"], ALGO)
     if given["eval_n_envs"]:
         sampler |= _limited(parts["sampler"], EVALUATION)
@@ -43,7 +43,7 @@ def smoke(runner: RunnerT) -> RunnerT:
     if _makes_atari(given["EnvCls"]):
         images = {"env_kwargs": IMAGES, **({} if given["eval_env_kwargs"] is None else {"eval_env_kwargs": IMAGES})}
     rows = given["batch_T"] * given["batch_B"]
-    if "replay_ratio" in parts["algo"].given():
+    if "replay_ratio" in all_settings(parts["algo"]):
         algo["replay_ratio"] = UPDATES * _rows_per_update(parts["algo"], algo) / rows
     n_steps = max(100, ALGO["min_steps_learn"] + 2 * rows)
     changes = dict(sampler={**sampler, **images}, algo=algo, agent=_limited(parts["agent"], AGENT))
@@ -58,7 +58,7 @@ def _makes_atari(EnvCls: object) -> bool:
 
 
 def _rows_per_update(part: Settings, changes: Mapping[str, float]) -> float:
-    given = {**part.given(), **changes}
+    given = {**all_settings(part), **changes}
     if given["batch_T"] is None:
         return float(given["batch_size"])
     return float((given["batch_T"] + given["warmup_T"]) * given["batch_B"])
@@ -66,7 +66,7 @@ def _rows_per_update(part: Settings, changes: Mapping[str, float]) -> float:
 
 def _limited(part: Settings, limits: Mapping[str, float]) -> dict[str, float]:
     """Return the settings of a part that are above their limits, or may be, as a schedule may, with these."""
-    given = part.given()
+    given = all_settings(part)
     return {
         name: limit
         for name, limit in limits.items()

@@ -15,7 +15,7 @@ import numpy as np
 
 from rlpyt.logging.files import replace_file
 from rlpyt.run_records import VARIANT_FILE, load_json
-from rlpyt.settings import Settings, arguments_of
+from rlpyt.settings import Settings, all_settings, arguments_of
 from rlpyt.utils.arguments import argument_names, unknown_argument
 
 Variant: TypeAlias = dict[str, Any]
@@ -250,7 +250,7 @@ def _changed(old: object, new: object, place: str, is_open: bool) -> object:
 
 
 def _changed_part(part: Part, variant: Mapping[str, object], place: str) -> Part:
-    cls, given = type(part), part.given()
+    cls, given = type(part), all_settings(part)
     for name in variant:
         if name not in argument_names(cls):
             raise TypeError(unknown_argument(f"update_config: {place} ({cls.__name__})", name, argument_names(cls)))

@@ -17,6 +17,7 @@ from rlpyt.envs.video import RecordFrames, check_frames, draw_without_display, f
 from rlpyt.logging.sinks import Row, optional_package
 from rlpyt.runners import Hook
 from rlpyt.runners.hooked import HookedRun
+from rlpyt.settings import whole
 from rlpyt.types import Kwargs, StateDict
 from rlpyt.utils.seeds import global_streams, set_global_streams
 
@@ -81,9 +82,9 @@ class EpisodeVideo(Hook):
             raise TypeError(
                 f"EpisodeVideo: EnvCls is {self.EnvCls!r}; expected a callable that returns an environment."
             )
-        self._every = self.whole("every_n_rows")
-        self.whole("n_frames")
-        self.whole("seed", 0)
+        self._every = whole(self, "every_n_rows")
+        whole(self, "n_frames")
+        whole(self, "seed", 0)
         self._package = optional_package("torch.utils.tensorboard", "EpisodeVideo", "tensorboard")
         self._writer: SummaryWriter | None = None
         self._env: EnvAdapter | None = None

@@ -33,7 +33,7 @@ from rlpyt.runners.resume import logging_on, resumable
 from rlpyt.runners.rows import Rows
 from rlpyt.runners.signals import Preemption, signals_as_exceptions
 from rlpyt.runners.training import Training
-from rlpyt.settings import Settings
+from rlpyt.settings import Settings, whole
 from rlpyt.types import Kwargs, Run, StateDict, TrajInfo
 from rlpyt.utils.affinity import pinned_to
 from rlpyt.utils.compute import ComputeSettings
@@ -99,7 +99,7 @@ class MinibatchRlBase(Settings):
         for setting in ("checkpoint_interval_minutes", "max_time"):
             if getattr(self, setting) is not None:
                 self.check(setting, lambda x: x > 0, "a number of minutes above 0, or inf for none")
-        self.whole("checkpoint_keep")
+        whole(self, "checkpoint_keep")
         self._group, self._collecting = self._make_parts()
         check_compute(name, self.settings, self._group.cores.device)
         self.given_seed = self.seed

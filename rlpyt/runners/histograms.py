@@ -10,6 +10,7 @@ import torch
 
 from rlpyt.logging.sinks import Row, optional_package
 from rlpyt.runners.hooked import Hook, HookedRun
+from rlpyt.settings import whole
 from rlpyt.types import StateDict
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Histograms(Hook):
     def __post_init__(self) -> None:
         """Refuse a number of rows that cannot be meant, and a machine without tensorboard."""
         super().__post_init__()
-        self._every = self.whole("every_n_rows")
+        self._every = whole(self, "every_n_rows")
         self._package = optional_package("torch.utils.tensorboard", "Histograms", "tensorboard")
         self._writer: SummaryWriter | None = None
         self._n_rows = 0

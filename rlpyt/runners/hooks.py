@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rlpyt.logging.sinks import Row
 from rlpyt.runners.hooked import Hook, HookedRun
+from rlpyt.settings import whole
 from rlpyt.types import StateDict
 
 
@@ -29,7 +30,7 @@ class StopOnReturn(Hook):
         """Refuse numbers that cannot be meant."""
         super().__post_init__()
         self.check("threshold", lambda x: x == x, "a number")
-        self.whole("n_rows")
+        whole(self, "n_rows")
         self._n_reached = 0
 
     def on_start(self, runner: HookedRun) -> None:

@@ -33,7 +33,7 @@ from gymnasium import spaces
 
 from rlpyt.logging import Logger
 from rlpyt.logging.space_record import MAX_ARRAY_SIZE, Json, record_of_space, unrecorded_in
-from rlpyt.settings import Settings
+from rlpyt.settings import Settings, all_settings
 
 NUMBERS = ("float", "int", "uint", "bool")
 """Beginnings of the types of array that are recorded."""
@@ -51,7 +51,7 @@ def record_of(part: Settings) -> tuple[dict[str, Json], list[str]]:
     """Return the record of a part, and of every setting that it lacks the place and the reason; never raises.
 
     Args:
-        part: its class is recorded by its name, its settings as `part.given()` returns them.
+        part: its class is recorded by its name, its settings as `all_settings(part)` returns them.
     """
     recorder = _Recorder()
     return recorder.part(part), recorder.missing
@@ -77,7 +77,7 @@ def settings_of(part: Settings) -> dict[str, Json]:
 
 def at_default(part: Settings) -> set[str]:
     """Return the places of the settings of a part, and of the parts in it, that have their default."""
-    given = part.given()
+    given = all_settings(part)
     defaults: dict[str, object] = {f.name: f.default for f in fields(part)} if is_dataclass(part) else {}
     inner = {f"{name}.{place}" for name, x in given.items() if isinstance(x, Settings) for place in at_default(x)}
     plain = {name: x for name, x in given.items() if isinstance(x, _PLAIN) and name in defaults}
@@ -91,14 +91,14 @@ def class_names_of(part: object, name: str) -> dict[str, str]:
         part: of a run.
         name: its own place.
     """
-    given = part.given() if isinstance(part, Settings) else {}
+    given = all_settings(part) if isinstance(part, Settings) else {}
     own = {f"{name}.{key}": value.__name__ for key, value in given.items() if isinstance(value, _NAMED)}
     return {name: type(part).__name__, **own}
 
 
 def settings_of_all_starts(runner: Settings, n_replicas: int) -> dict[str, object]:
     """Return the settings of a runner that are the same in all starts of a run, by name, its classes among them."""
-    given = runner.given()
+    given = all_settings(runner)
     names = [class_names_of(given[name], name) for name in ("algo", "agent", "sampler")]
     return {**{place: x for own in names for place, x in own.items()}, **settings_of(runner), "replicas": n_replicas}
 
@@ -149,7 +149,7 @@ class _Recorder:
     def part(self, part: Settings) -> dict[str, Json]:
         """Record the class of a part and its settings; weights are left out."""
         settings: dict[str, Json] = {}
-        for name, value in part.given().items():
+        for name, value in all_settings(part).items():
             with self._at(name):
                 is_state = name.startswith("initial_") and name.endswith("_state_dict")
                 settings[name] = self._lacks("weights") if is_state and value is not None else self.value(value)

@@ -16,7 +16,7 @@ from rlpyt.logging import current_logger
 from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.replica_process import Trains, check_started, end_of, interrupted_by_an_end, started_replicas
 from rlpyt.runners.signals import signals_as_exceptions
-from rlpyt.settings import Settings
+from rlpyt.settings import Settings, whole
 from rlpyt.types import Kwargs
 from rlpyt.utils.affinity import Affinity, dealt_cpus, optimizer_parts, pinned_to, sampler_part
 from rlpyt.utils.compute import ComputeSettings
@@ -159,7 +159,7 @@ class ReplicaGroup:
     def n_started(self) -> int:
         """Return how many replicas this process starts, itself counted."""
         if self._settings.n_replicas is not None:
-            return self._settings.whole("n_replicas")
+            return whole(self._settings, "n_replicas")
         return len(self.affinities()) if isinstance(self._affinity, Sequence) else available_cores()
 
     def _world_size(self) -> int:

@@ -33,6 +33,7 @@ from rlpyt.agents.networks import Network
 from rlpyt.agents.rules import Exploration
 from rlpyt.core import Agent
 from rlpyt.models import update_target
+from rlpyt.settings import all_settings
 from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.shared_memory import dumps
 from tests.agents.acting_copies import Elsewhere
@@ -64,9 +65,9 @@ def test_no_agent_stands_on_more_than_three_others():
 @pytest.mark.parametrize("AgentCls", CONCRETE)
 def test_an_agent_is_made_again_from_its_settings_and_tells_them_all(AgentCls):
     agent = AgentCls(None, model_kwargs=SMALL)
-    settings = agent.given()
+    settings = all_settings(agent)
     assert settings["model_kwargs"] == SMALL
-    assert AgentCls(**settings).given() == settings
+    assert all_settings(AgentCls(**settings)) == settings
     names = list(inspect.signature(AgentCls).parameters)
     assert names == list(settings)
     assert names[0] == "ModelCls"
@@ -96,7 +97,7 @@ def test_the_three_settings_that_rlpyt_0_1_took_without_a_name(AgentCls):
     state = dict(weight=1)
     agent = AgentCls(dict, SMALL, state)
     assert (agent.ModelCls, agent.model_kwargs, agent.initial_model_state_dict) == (dict, SMALL, state)
-    assert AgentCls(**agent.given()).given() == agent.given()
+    assert all_settings(AgentCls(**all_settings(agent))) == all_settings(agent)
     with pytest.raises(TypeError, match=r"model_kwargs is <class 'list'>; expected a dictionary.* as QModelCls="):
         AgentCls(dict, list)  # the agents of DDPG, TD3 and SAC had QModelCls here
     with pytest.raises(TypeError, match=r"initial_model_state_dict is \[4\]; expected a dictionary"):

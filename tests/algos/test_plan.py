@@ -14,6 +14,7 @@ from rlpyt.algos import A2C, DQN, PPO, R2D1, SAC
 from rlpyt.core import Remark, hyper_parameters, rows_per_update
 from rlpyt.functional import Linear
 from rlpyt.replays import PrioritizedIndex
+from rlpyt.settings import all_settings
 from tests.algos.small_problems import RandomEnv, build, set_up
 
 REPLAY: dict[str, Any] = dict(min_steps_learn=64, replay_size=600)
@@ -127,7 +128,7 @@ def test_a_subclass_that_does_not_clip_is_not_told_of_the_clip() -> None:
 )
 def test_an_algorithm_made_of_a_record_has_the_same_cautions(algo: Any) -> None:
     """A record has the defaults too, which nobody has given."""
-    again = type(algo)(**algo.given())
+    again = type(algo)(**all_settings(algo))
     assert remarks(again) == remarks(algo)
 
 

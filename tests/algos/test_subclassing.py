@@ -10,6 +10,7 @@ import torch
 from rlpyt.agents import CategoricalPgAgent, DqnAgent
 from rlpyt.algos import A2C, DQN, PPO
 from rlpyt.functional import Linear, ScheduleLike, valid_mean
+from rlpyt.settings import whole
 from tests.algos.small_problems import RandomEnv, build, check_parameters, optimize, parameters64, set_up, train
 
 # No `from __future__ import annotations` here, as in most scripts: annotations are then types and no text.
@@ -30,7 +31,7 @@ class PenalisedPPO(PPO):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check("value_penalty", lambda x: x >= 0, "at least 0")
-        self.n_heads = self.whole("n_heads")
+        self.n_heads = whole(self, "n_heads")
 
     def loss(self, batch: Any, init_rnn_state: Any, hyper: Any) -> Any:
         loss, metrics = super().loss(batch, init_rnn_state, hyper)

@@ -16,6 +16,7 @@ from rlpyt.cli.named import recorded_trackers, tracking_of
 from rlpyt.cli.train import start_of
 from rlpyt.logging.tracker_sink import TrackerSink
 from rlpyt.results import find_runs
+from rlpyt.settings import all_settings
 
 SHORT = ["--n-steps", "64", "--sampler.batch-T", "8", "--verbosity", "quiet"]
 
@@ -39,7 +40,9 @@ def params_of(run: str) -> Any:
 )
 def test_hooks_are_named_with_their_settings(texts, settings):
     hooks = start_of(["ppo", "CartPole-v1", "--hooks", *texts]).runner.hooks
-    assert [hook.given() | wanted for hook, wanted in zip(hooks, settings, strict=True)] == [h.given() for h in hooks]
+    assert [all_settings(hook) | wanted for hook, wanted in zip(hooks, settings, strict=True)] == [
+        all_settings(h) for h in hooks
+    ]
 
 
 @pytest.mark.parametrize(
@@ -70,8 +73,8 @@ def test_a_video_is_of_the_environment_of_evaluations(change):
     pytest.importorskip("tensorboard")
     (hook,) = start_of(["ppo", "CartPole-v1", "--hooks", "EpisodeVideo(every_n_rows=2)", *change]).runner.hooks
     kwargs = {"id": "CartPole-v1", "render_mode": "rgb_array", **({"max_episode_steps": 9} if change else {})}
-    assert hook.given()["env_kwargs"] == kwargs
-    assert hook.given()["every_n_rows"] == 2
+    assert all_settings(hook)["env_kwargs"] == kwargs
+    assert all_settings(hook)["every_n_rows"] == 2
 
 
 def test_hooks_are_recorded_and_start_again_with_the_run(tmp_path, capsys):
@@ -96,10 +99,10 @@ def test_hooks_are_recorded_and_start_again_with_the_run(tmp_path, capsys):
     )
     run = tmp_path / "run_0"
     assert "was to be reached" in json.loads((run / "status.json").read_text())["stopped"]
-    assert start_of([str(run)]).runner.hooks[0].given()["threshold"] == 30
+    assert all_settings(start_of([str(run)]).runner.hooks[0])["threshold"] == 30
     assert main(["show", str(run)]) == 0
     assert "hooks = StopOnReturn(threshold=30,column=Diagnostics/CumSteps)" in capsys.readouterr().out
-    assert start_of([str(run), "--hooks", "StopOnReturn(40)"]).runner.hooks[0].given()["threshold"] == 40
+    assert all_settings(start_of([str(run), "--hooks", "StopOnReturn(40)"]).runner.hooks[0])["threshold"] == 40
 
 
 # ---- trackers ----

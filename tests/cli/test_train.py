@@ -23,6 +23,7 @@ from rlpyt.launching.smoke import smoke
 from rlpyt.runners import AsyncRl, MinibatchRl, SyncRlEval, runner_from_params
 from rlpyt.runners.record import record_of
 from rlpyt.samplers import AlternatingSampler, CpuSampler, SerialSampler
+from rlpyt.settings import all_settings
 from rlpyt.types import Kwargs
 from rlpyt.utils import ComputeSettings
 
@@ -111,9 +112,9 @@ def test_options_choose_runner_and_sampler(options, RunnerCls, SamplerCls):
     runner = start_of(["dqn", "CartPole-v1", *options]).runner
     assert (type(runner), type(runner.sampler)) == (RunnerCls, SamplerCls)
     if RunnerCls is AsyncRl:
-        assert runner.given()["lag"] in ("free", 2)
+        assert all_settings(runner)["lag"] in ("free", 2)
     else:
-        assert runner.given()["n_replicas"] == 2
+        assert all_settings(runner)["n_replicas"] == 2
         assert runner.sampler.eval_n_envs == 10
 
 
@@ -151,7 +152,7 @@ def test_an_id_with_its_module_has_the_facts_of_the_id(name, same):
     assert (one.kind, one.episode_steps) == (other.kind, other.episode_steps)
     assert one.EnvCls is other.EnvCls
     algo, same_algo = (algorithm("ppo").make(env).algo for env in (one, other))
-    assert algo.given() == same_algo.given()
+    assert all_settings(algo) == all_settings(same_algo)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from rlpyt.launching import VariantLevel, load_variant, make_variants, save_vari
 from rlpyt.launching.variants import Variant, check_grid
 from rlpyt.runners import MinibatchRl
 from rlpyt.samplers import SerialSampler
-from rlpyt.settings import arguments_of
+from rlpyt.settings import all_settings, arguments_of
 
 LR = VariantLevel([("algo", "learning_rate")], [(1e-3,), (3e-4,)], ["lr_1e-3", "lr_3e-4"])
 SHAPE = VariantLevel([("sampler", "batch_T"), ("sampler", "batch_B")], [(8, 4), (16, 2)], ["T8_B4", "T16_B2"])
@@ -162,13 +162,13 @@ def test_two_configurations_share_no_part_and_no_dictionary():
     assert new.agent is not old.agent
     assert new.sampler is not old.sampler
     assert new.sampler.env_kwargs is not old.sampler.env_kwargs
-    assert new.given().keys() == old.given().keys()
+    assert all_settings(new).keys() == all_settings(old).keys()
     variant: Variant = {"agent": {"model_kwargs": {"hidden_sizes": [8]}}, "sampler": {"env_kwargs": {"sizes": [1]}}}
     new = update_config(update_config(old, variant), variant)
     new.agent.model_kwargs["hidden_sizes"].append(9)
     new.sampler.env_kwargs["sizes"].append(2)
     assert variant == {"agent": {"model_kwargs": {"hidden_sizes": [8]}}, "sampler": {"env_kwargs": {"sizes": [1]}}}
-    assert new.algo.given() == old.algo.given()
+    assert all_settings(new.algo) == all_settings(old.algo)
 
 
 def test_a_dictionary_of_a_part_is_not_replaced_by_another_kind():

@@ -18,6 +18,7 @@ from rlpyt.logging import load_snapshot
 from rlpyt.runners import AsyncRl, AsyncRlEval, MinibatchRl, MinibatchRlEval, compute_choice, runner_from_params
 from rlpyt.runners.compute_choice import Choice
 from rlpyt.samplers import SerialSampler
+from rlpyt.settings import all_settings
 from rlpyt.utils.coupling import Coupling
 from tests.algos.small_problems import RandomEnv
 from tests.algos.test_algo_state import CASES
@@ -147,7 +148,7 @@ def test_the_run_is_made_again_from_its_record(tmp_path):
     assert params["plan"]["lag"] == 2
     again: Any = runner_from_params(tmp_path / "run_0", known=[CountingEnv])
     assert (type(again), again.lag, type(again.sampler)) == (AsyncRl, 2, SerialSampler)
-    assert runner.given().keys() == again.given().keys()
+    assert all_settings(runner).keys() == all_settings(again).keys()
     assert load_snapshot(tmp_path / "run_0" / "params.pkl")["itr"] == 4
 
 

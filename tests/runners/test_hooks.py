@@ -22,6 +22,7 @@ from rlpyt.runners import (
     SyncRl,
     runner_from_params,
 )
+from rlpyt.settings import all_settings
 from rlpyt.utils.compute import ComputeSettings
 from tests.runners.runner_kit import make_algo, make_sampler, rows_of, run, start_forkserver, status_of, without_times
 from tests.toy_envs import CountingEnv
@@ -216,7 +217,7 @@ def test_a_record_makes_hooks_again(tmp_path):
         MinibatchRl(algo, agent, make_sampler(), 100, seed=3, log_interval_steps=40, hooks=hooks).train()
     again = runner_from_params(tmp_path / "run_0", known=[Diary, CountingEnv])
     assert [type(hook) for hook in again.hooks] == [StopOnReturn, Diary]
-    assert [hook.given() for hook in again.hooks] == [hook.given() for hook in hooks]
+    assert [all_settings(hook) for hook in again.hooks] == [all_settings(hook) for hook in hooks]
     record = json.loads((tmp_path / "run_0" / "params.json").read_text())["runner"]["settings"]["hooks"][0]
     assert record["class"] == "rlpyt.runners:StopOnReturn"
 

@@ -20,7 +20,7 @@ from rlpyt.algos import A2C, DQN, PPO, SAC
 from rlpyt.envs import AtariEnv
 from rlpyt.functional import Constant, Linear, Piecewise
 from rlpyt.runners import RecordError, part_from_record, record_of
-from rlpyt.settings import Settings
+from rlpyt.settings import Settings, all_settings
 from rlpyt.spaces import FrameStack
 from rlpyt.utils.compute import ComputeSettings
 from tests.toy_envs import CountingEnv
@@ -190,7 +190,7 @@ def test_a_part_comes_back_with_all_its_settings(part):
     def flat(x: Any) -> Any:
         if isinstance(x, list):
             return [flat(item) for item in x]
-        return {name: flat(value) for name, value in x.given().items()} if isinstance(x, Settings) else x
+        return {name: flat(value) for name, value in all_settings(x).items()} if isinstance(x, Settings) else x
 
     made = again(part)
     assert type(made) is type(part)
@@ -204,11 +204,11 @@ def test_a_part_with_a_constructor_of_its_own_comes_back():
 
 def test_settings_by_position_come_back_where_a_constructor_passes_them_on():
     part = PassesOn(10, 20, own=30)
-    assert part.given() == {"own": 30, "first": 10, "second": 20}
+    assert all_settings(part) == {"own": 30, "first": 10, "second": 20}
     made = again(part)
     assert (made._own, made.first, made.second) == (30, 10, 20)
-    assert part.replace(second=5).given() == {"own": 30, "first": 10, "second": 5}
-    assert again(PassesOn(10)).given() == {"first": 10, "second": 2}
+    assert all_settings(part.replace(second=5)) == {"own": 30, "first": 10, "second": 5}
+    assert all_settings(again(PassesOn(10))) == {"first": 10, "second": 2}
 
 
 def test_names_are_those_that_people_import():

@@ -15,7 +15,7 @@ from rlpyt.samplers.fleet import Check, Fleet, check_one
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.parts import CompletedTraj
 from rlpyt.samplers.work import WorkHere
-from rlpyt.settings import setting_docs
+from rlpyt.settings import all_settings, setting_docs
 from rlpyt.types import Run
 from tests.markdown import ROOT
 from tests.samplers.sampler_kit import assert_equal_batches, collect, in_order, random_agent, running
@@ -73,7 +73,7 @@ def test_fields_keep_what_was_given():
     assert (sampler.env_kwargs, sampler.CollectorCls, sampler.eval_n_envs) == (None, None, 5)
     assert (sampler.eval_env_kwargs, sampler.n_workers, sampler.acting_threads) == (None, None, None)
     again = sampler.replace(eval_n_envs=1)
-    assert again.given() == {**sampler.given(), "eval_n_envs": 1}
+    assert all_settings(again) == {**all_settings(sampler), "eval_n_envs": 1}
     assert SerialSampler(CountingEnv, {}, 4, 3, n_parts=2).acting_threads is None
 
 
@@ -90,7 +90,7 @@ def test_a_subclass_may_have_settings_of_its_own_in_both_ways():
     for SamplerCls in (Declared, ByHand):
         sampler = SamplerCls(CountingEnv, {}, batch_T=4, batch_B=3, frames=2)
         assert (sampler.frames, sampler.batch_spec) == (2, (4, 3))
-        assert "frames" in sampler.given()
+        assert "frames" in all_settings(sampler)
         with pytest.raises(TypeError, match=r"has no argument 'frame'\. Did you mean frames"):
             SamplerCls(CountingEnv, {}, batch_T=4, batch_B=3, frame=2)  # type: ignore[call-arg]
 

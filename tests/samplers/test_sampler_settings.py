@@ -10,6 +10,7 @@ import pytest
 from rlpyt.agents import CategoricalPgAgent
 from rlpyt.samplers import CpuSampler, SerialSampler, WaitResetCollector, evaluate
 from rlpyt.samplers.base import eval_size_of
+from rlpyt.settings import all_settings
 from tests.toy_envs import CountingEnv
 
 
@@ -102,7 +103,7 @@ def test_training_does_not_leave_an_evaluation_behind_that_was_alike():
 def test_resets_are_of_the_collector_and_not_of_the_settings():
     sampler = make(CollectorCls=WaitResetCollector)
     assert not sampler.resets_mid_batch
-    assert sampler.given()["mid_batch_reset"]
+    assert all_settings(sampler)["mid_batch_reset"]
     assert sampler.replace(CollectorCls=None).resets_mid_batch
     assert not make(CollectorCls=WaitResetCollector, mid_batch_reset=False).replace(CollectorCls=None).resets_mid_batch
 
