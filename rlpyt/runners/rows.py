@@ -207,6 +207,12 @@ class RowsOfEvaluations(Rows):
         """Return the evaluation of all replicas; the wait for the slowest is part of it."""
         own = self._evaluate(n_done)
         if self._begun:
+            if own is not NO_EVALUATION:
+                raise TypeError(
+                    "evaluate_agent of the runner has changed what super().evaluate_agent returned, which with "
+                    "eval_beside has no episodes yet; expected it as it is. Override _log_infos, which is given the "
+                    "episodes, or leave eval_beside out."
+                )
             return own
         start = time.monotonic()
         result = EvalResult.merge(self._training.agreement.gather(own))

@@ -398,3 +398,12 @@ def test_an_evaluation_of_ones_own_is_made_in_the_run(tmp_path):
     run(tmp_path, "ppo", make_sampler("serial", **QUOTA), Own, n_steps=40, log_interval_steps=20, eval_beside=True)
     assert [row["Diagnostics/StepsInEval"] for row in rows_of(tmp_path)] == ["10", "11", "12"]
     assert {row["Diagnostics/TrajsInEval"] for row in rows_of(tmp_path)} == {"1"}
+
+
+def test_a_changed_result_of_an_evaluation_that_goes_on_is_refused(tmp_path):
+    class Twice(MinibatchRlEval):
+        def evaluate_agent(self, itr: int) -> EvalResult:
+            return EvalResult.merge([super().evaluate_agent(itr)] * 2)
+
+    with pytest.raises(TypeError, match=r"has changed what super.* returned.* Override _log_infos"):
+        run(tmp_path, "ppo", make_sampler("serial", **QUOTA), Twice, eval_beside=True)
