@@ -109,8 +109,7 @@ class ModelActor(Actor):
             raise TypeError(
                 f"{type(self.agent).__name__}: gives no values of states; expected a policy-gradient agent for that."
             )
-        value: torch.Tensor = info.value
-        return value
+        return info.value
 
     def _forward(self, inputs: tuple[Buffer, Buffer, Buffer]) -> tuple[Buffer, Buffer]:
         """Return what `agent.act` takes for rows [B, ...], on the CPU, and the next recurrent state, on the device."""

@@ -78,13 +78,11 @@ class ByHand:
 
     def step(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> AgentStep:
         """Select actions for rows [B, ...], or the action for one row without B; see `rows_of`."""
-        step: AgentStep = self._by_rows(ModelActor.step, observation, prev_action, prev_reward)
-        return step
+        return self._by_rows(ModelActor.step, observation, prev_action, prev_reward)
 
     def value(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> torch.Tensor:
         """Return the values [B] of rows, or [] of one row; the recurrent state stays where it is."""
-        value: torch.Tensor = self._by_rows(ModelActor.value, observation, prev_action, prev_reward)
-        return value
+        return self._by_rows(ModelActor.value, observation, prev_action, prev_reward)
 
     def _by_rows(self, method: Callable[..., Any], *row: Any) -> Buffer:
         actor = self.actor

@@ -87,8 +87,7 @@ class Held(Generic[T]):
 
     def __get__(self, instance: object | None, owner: type) -> T:
         """Return what the part has; of the class, this object."""
-        found: T = self if instance is None else getattr(getattr(instance, self.part), self.name)  # type: ignore[assignment]
-        return found
+        return self if instance is None else getattr(getattr(instance, self.part), self.name)  # type: ignore[return-value]
 
     def __set__(self, instance: object, value: T) -> None:
         setattr(getattr(instance, self.part), self.name, value)
@@ -117,8 +116,7 @@ class Numbers(nn.Module):
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Return the numbers of a name, a float64 view to read and write."""
-        numbers: np.ndarray = self.values.numpy()[self._slices[name]]
-        return numbers
+        return self.values.numpy()[self._slices[name]]
 
 
 def _same(prev_action: Buffer) -> Buffer:

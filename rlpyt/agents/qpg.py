@@ -77,15 +77,13 @@ class ActorCritic:
     def q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
         """Return the values [n_q, ...] of actions [..., A], in units of the bounds, at rows of features."""
         with self._networks.autocast():
-            q: torch.Tensor = self.q_model(*rows, self._distribution.rest_fixed(action))
-        return q
+            return self.q_model(*rows, self._distribution.rest_fixed(action))
 
     def first_q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
         """Return the values [...] of the first network. Where the networks take `n_models`, no other is computed."""
         alone = {"n_models": 1} if takes_n_models(self.q_model) else {}
         with self._networks.autocast():
-            q: torch.Tensor = self.q_model(*rows, self._distribution.rest_fixed(action), **alone)[0]
-        return q
+            return self.q_model(*rows, self._distribution.rest_fixed(action), **alone)[0]
 
     def pi_parameters(self) -> list[nn.Parameter]:
         """Return the weights of the policy."""
