@@ -53,7 +53,7 @@ class ModelActor(Actor):
         self.agent = of_its_kind(agent)
         self.env_ranks = list(env_ranks)
         self.global_B, self.seed, self.evaluation, self.by_hand = global_B, seed, evaluation, by_hand
-        self.itr, self.deterministic = 0, False
+        self.restarts, self.itr, self.deterministic = restarts, 0, False
         self.exploration: Any = None
         """What `agent.exploration.begin` has set for a batch, or an evaluation."""
         self.generator = torch_generator(seed, Role.EVAL_ACTIONS if evaluation else Role.ACTIONS, restarts)

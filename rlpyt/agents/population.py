@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import gymnasium
@@ -17,7 +18,7 @@ from rlpyt.agents.actor import ModelActor
 from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.networks import Held, Network, Networks
 from rlpyt.agents.own_models import INPUTS, check_call, described, outputs_of, shape_of, the_model
-from rlpyt.agents.rules import ChoiceHead, Head
+from rlpyt.agents.rules import ChoiceHead, Exploration, Head
 from rlpyt.core import PopulationPolicyAgent, example_inputs
 from rlpyt.distributions import ActionUnits, Categorical, MultiCategorical, categorical_of
 from rlpyt.models import PolicyModel, encoded_action_size
@@ -78,7 +79,7 @@ class Individuals:
     Args:
         networks: of the agent, with its model.
         size: individuals.
-        inputs: example rows, [2, ...].
+        inputs: example rows, [2, ...], as the model takes them.
     """
 
     def __init__(self, networks: Networks, size: int, inputs: tuple[Buffer, Buffer, Buffer]) -> None:
@@ -123,12 +124,9 @@ class Individuals:
         rows = self.population.individuals
         return self._views(rows[individual.to(rows.device)])
 
-    def run(self, stacked: StateDict, inputs: tuple[Buffer, Buffer, Buffer]) -> Buffer:
-        """Return what the model gives for rows [B, ...], each with parameters of its own, on the CPU."""
-        networks = self._networks
-        with networks.autocast():
-            rows = self._encoded(networks.to_model(inputs))
-            return networks.from_model(self._for_each(self._output_of_one, stacked, rows))
+    def forward(self, stacked: StateDict, *rows: Buffer) -> torch.Tensor:
+        """Return what the model gives for rows [B, ...], each with parameters of its own."""
+        return self._for_each(self._output_of_one, stacked, rows)
 
     @torch.no_grad()
     def _is_vectorisable(self, inputs: tuple[Buffer, Buffer, Buffer]) -> bool:
@@ -136,7 +134,7 @@ class Individuals:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message="There is a performance drop")
             try:
-                _vectorised(self._output_of_one, stacked, self._encoded(inputs))
+                _vectorised(self._output_of_one, stacked, inputs)
             except (RuntimeError, ValueError, UserWarning):  # a layer that asks for its memory layout, or for a value
                 return False
         return True
@@ -148,51 +146,36 @@ class Individuals:
         return {name: part.unflatten(-1, p.shape or (1,)).reshape(*flat.shape[:-1], *p.shape)
                 for (name, p), part in zip(named.items(), parts, strict=True)}  # fmt: skip
 
-    def _encoded(self, inputs: tuple[Buffer, Buffer, Buffer]) -> Buffer:
-        observation, prev_action, prev_reward = inputs
-        return observation, self._networks.encode(prev_action), prev_reward
-
     def _output_of_one(self, parameters: StateDict, row: Buffer) -> torch.Tensor:
         """Return what the model gives for one row, by the parameters of an individual."""
         state = {**parameters, **dict(self.model.named_buffers())}
-        output: torch.Tensor = functional_call(self.model, state, buffer_func(row, lambda x: x[None]))
-        return output[0]
+        return functional_call(self.model, state, buffer_func(row, lambda x: x[None]))[0]
+
+
+class ByIndividuals(Exploration):
+    """Exploration by the parameters of an individual in every environment; in evaluation the model's own act."""
+
+    def begin(self, actor: ModelActor) -> None:
+        """Take who acts in the batch, and by which parameters."""
+        individuals = self.agent.individuals
+        who = torch.tensor(actor.env_ranks) % self.agent.population_size
+        generation = int(individuals.population.generation)
+        numbers = (torch.full_like(who, -1),) * 3
+        if not actor.evaluation:
+            numbers = who, torch.full_like(who, generation), torch.full_like(who, actor.restarts)
+        actor.exploration = PopulationInfo(*numbers), individuals.stacked(who)
+
+    def model(self, actor: ModelActor) -> Buffer:
+        """Return the model, or in training one that has other parameters for every row."""
+        return self.agent.model if actor.evaluation else partial(self.agent.individuals.forward, actor.exploration[1])
 
 
 class PopulationActor(ModelActor):
-    """Actor whose environments act with the parameters of different individuals; in evaluation with the model's own."""
+    """Actor that records who acted."""
 
-    def __init__(
-        self,
-        agent: PopulationAgent,
-        env_ranks: Sequence[int],
-        global_B: int,
-        seed: int,
-        *,
-        evaluation: bool = False,
-        restarts: int = 0,
-        by_hand: bool = False,
-    ) -> None:
-        super().__init__(agent, env_ranks, global_B, seed, evaluation=evaluation, restarts=restarts, by_hand=by_hand)
-        self._individual = torch.tensor(self.env_ranks) % agent.population_size
-        self._restarts = torch.full_like(self._individual, restarts)
-
-    @torch.no_grad()
-    def begin(self, itr: int, deterministic: bool = False) -> None:
-        """Take the parameters that the environments act with in this batch."""
-        super().begin(itr, deterministic)
-        if not self.evaluation:
-            self._stacked = self.agent.individuals.stacked(self._individual)
-            self._generation = torch.full_like(self._individual, int(self.agent.individuals.population.generation))
-
-    @torch.no_grad()
     def step(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> AgentStep:
         """Select the best actions [B] of the individuals."""
-        if self.evaluation:
-            return super().step(observation, prev_action, prev_reward)
-        output = self.agent.individuals.run(self._stacked, (observation, prev_action, prev_reward))
-        info = PopulationInfo(self._individual, self._generation, self._restarts)
-        return AgentStep(self.agent.act(output, self), info)
+        return super().step(observation, prev_action, prev_reward)._replace(agent_info=self.exploration[0])
 
 
 @dataclass(kw_only=True, eq=False)
@@ -218,6 +201,7 @@ class PopulationAgent(BaseAgent, PopulationPolicyAgent):
 
     DefaultModelCls: ClassVar[Callable[..., nn.Module] | None] = PolicyModel
     HeadCls: ClassVar[type[Head]] = ChoiceHead
+    ExplorationCls: ClassVar[type[Exploration]] = ByIndividuals
     ActorCls: ClassVar[type[ModelActor]] = PopulationActor
 
     population = Network[Population]("acting", "population")
@@ -256,9 +240,9 @@ class PopulationAgent(BaseAgent, PopulationPolicyAgent):
                 "actions, or numbers for the bounds of a Box; or the discrete actions themselves, as integers from 0. "
                 "Let its forward return it."
             )
-        self.individuals = Individuals(
-            self.networks, whole(self, "population_size", 2), example_inputs(self.env_spaces, 2)
-        )
+        observation, prev_action, prev_reward = example_inputs(self.env_spaces, 2)
+        rows = observation, self.networks.encode(prev_action), prev_reward
+        self.individuals = Individuals(self.networks, whole(self, "population_size", 2), rows)
 
     def __setstate__(self, state: StateDict) -> None:
         """Take over the attributes of a copy, with parts of its own."""
