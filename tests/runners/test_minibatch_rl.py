@@ -23,7 +23,7 @@ from rlpyt.algos import A2C, DQN, PPO
 from rlpyt.core import example_inputs
 from rlpyt.launching import update_config
 from rlpyt.logging import load_snapshot, logger_context
-from rlpyt.runners import MinibatchRl, MinibatchRlEval, TrainingDiverged
+from rlpyt.runners import AsyncRl, MinibatchRl, MinibatchRlEval, TrainingDiverged
 from rlpyt.runners import plan as plan_module
 from rlpyt.runners.hints import divergence_hints
 from rlpyt.runners.plan import plan_of_job
@@ -730,3 +730,20 @@ def test_parts_in_another_order_are_refused():
         TypeError, match=r"MinibatchRl: algo is .*CategoricalPgAgent.*expected an instance of Algorithm\. The order is"
     ):
         MinibatchRl(agent, algo, make_sampler("serial"), n_steps=40)
+
+
+@pytest.mark.parametrize("name", ["check_finite", "agree_to_stop", "save_due_checkpoint"])
+def test_a_loop_of_ones_own_is_told_where_its_steps_are(name):
+    runner = MinibatchRl(*make_algo("ppo"), make_sampler(), n_steps=100)
+    with pytest.raises(AttributeError, match=f"MinibatchRl has no '{name}'. A loop of your own does what .*train"):
+        getattr(runner, name)
+
+
+def test_a_sampler_that_works_in_another_process_is_named(tmp_path):
+    class Own(AsyncRl):
+        def log_diagnostics(self, itr: int) -> None:
+            self.training.sampler.diagnostics()
+            self.sampler.evaluate_agent(itr)
+
+    with pytest.raises(RuntimeError, match=r"not running; .* another process, runner\.training\.sampler collects"):
+        run(tmp_path, "ppo", make_sampler(), Own)
