@@ -12,6 +12,7 @@ import torch
 from rlpyt.algos.compiled_loss import CompiledLosses
 from rlpyt.algos.global_rows import GlobalRows
 from rlpyt.algos.gradient_descent import GradientDescent
+from rlpyt.algos.metrics import Numbers
 from rlpyt.core import AgentT, Algorithm, Appender, Metrics, rows_per_update
 from rlpyt.functional import ScheduleLike
 from rlpyt.namedarraytuple import Buffer
@@ -41,10 +42,6 @@ class Feed(Protocol):
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over the result of `state_dict`."""
-
-
-Numbers = dict[str, Any]
-"""Metrics of one update by name: detached tensors of any shape, or numbers."""
 
 
 @dataclass(kw_only=True, eq=False)

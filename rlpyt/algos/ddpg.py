@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from rlpyt.algos.base import Numbers
+from rlpyt.algos.metrics import Numbers
 from rlpyt.algos.qpg import AnyQpgAlgo, QpgAlgo, bounded_target
 from rlpyt.algos.replay_rows import Outputs, mean_loss
 from rlpyt.core import MuAgent, NoisyTargetAgent

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, NamedTuple, cast
 import numpy as np
 import torch
 
-from rlpyt.algos.base import Numbers, RlAlgorithm
+from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.loss_after import LossAfter
-from rlpyt.algos.metrics import own_and_named_metrics
+from rlpyt.algos.metrics import Numbers, own_and_named_metrics
 from rlpyt.algos.off_policy import OffPolicyAlgo
 from rlpyt.algos.remarks import about, unfinished_line
 from rlpyt.algos.replay_feed import ReplayFeed, Target, check_run

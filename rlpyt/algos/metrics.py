@@ -9,6 +9,9 @@ import torch
 
 from rlpyt.core import AgentT, Algorithm
 
+Numbers = dict[str, Any]
+"""Metrics of one update by name: detached tensors of any shape, or numbers."""
+
 
 class OptInfo(dict[str, torch.Tensor]):
     """Metrics of the updates of one iteration by name; answers by attribute, too, as the named tuple of rlpyt 0.1."""

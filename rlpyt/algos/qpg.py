@@ -10,8 +10,9 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 
-from rlpyt.algos.base import Numbers, RlAlgorithm
+from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.loss_after import LossAfter
+from rlpyt.algos.metrics import Numbers
 from rlpyt.algos.off_policy import OffPolicyAlgo
 from rlpyt.algos.replay_feed import ReplayFeed, Target, check_run
 from rlpyt.algos.replay_rows import Outputs, mean_loss, mean_of_rows, run_over

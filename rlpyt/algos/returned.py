@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from rlpyt.algos.base import Numbers
+from rlpyt.algos.metrics import Numbers
 
 
 def part_of(algo: object, method: str, returned: Any, Kind: type[Any]) -> Any:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import torch
 
-from rlpyt.algos.base import Numbers
+from rlpyt.algos.metrics import Numbers
 from rlpyt.algos.qpg import QpgAlgo, bounded_target, draw_noise
 from rlpyt.algos.replay_rows import Outputs, mean_loss, mean_of_rows
 from rlpyt.core import QpgPolicyAgent
