@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from rlpyt.algos.metrics import OptInfo
-from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, UpdateRows
+from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, one_update
 from rlpyt.core import Metrics
 from rlpyt.functional import mean_perplexity, policy_gradient_loss, valid_mean, value_loss
 from rlpyt.namedarraytuple import Buffer
@@ -28,17 +28,11 @@ class A2C(PolicyGradientAlgo):
         """Take one gradient step on the batch; none where no row of any replica is valid."""
         hyper = self.hyper(itr * self.steps_per_itr)
         batch, init_rnn_state = self.loss_inputs(self.samples, hyper)
-        metrics: dict[str, torch.Tensor] = {}
-        # Read on the CPU: no synchronisation.
-        (weight,) = self.global_rows.weights([int(self.samples.env.valid.sum())])
-        # Without a gradient the momentum of the optimiser would move the weights.
-        if weight is not None:
+        metrics = OptInfo(one_update(self, batch, init_rnn_state, hyper))
+        if metrics:
             explained = self.global_rows.explained_variance(batch.old_value, batch.return_, batch.valid)
-            metrics = self.update(UpdateRows(batch, init_rnn_state, weight), hyper)
             metrics["explainedVariance"] = explained
-        # After the update: the policy that acted and the one that learned saw the same normalised observations.
-        self.agent.networks.update_obs_rms(batch.agent_inputs.observation, batch.valid)
-        return OptInfo({name: torch.as_tensor(value).detach() for name, value in metrics.items()})
+        return metrics
 
     def loss(
         self, batch: LossInputs, init_rnn_state: Buffer, hyper: Hyper

@@ -230,7 +230,8 @@ class GradientDescent:
         scales = self._lr_scales()
         # torch takes over the tensors themselves: two algorithms loaded from one state would share their moments.
         state = deepcopy(dict(state_dict))
-        if type(self.optimizer).load_state_dict is torch.optim.Optimizer.load_state_dict:
+        others = [c for c in type(self.optimizer).__mro__ if not c.__module__.startswith("torch.optim")]
+        if not any("load_state_dict" in vars(c) for c in others):
             self._check_state(state)
         elif "class" in state:  # one that loads its state itself may have any form of it
             if _is_of_another_class(self.optimizer, state):

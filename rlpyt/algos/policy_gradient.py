@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 
 from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.loss_after import LossAfter
+from rlpyt.algos.metrics import Numbers
 from rlpyt.algos.returned import loss_and_metrics
 from rlpyt.core import PolicyAgent, Remark
 from rlpyt.functional import (
@@ -22,18 +23,6 @@ from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.settings import Hyper, chosen
 from rlpyt.types import AgentInputs, BatchSpec, Run, Samples, StateDict
 from rlpyt.utils.arrays import buffer_to
-
-
-class ForwardInputs(Protocol):
-    """Rows that an agent is run over."""
-
-    @property
-    def agent_inputs(self) -> AgentInputs:
-        """What the agent sees."""
-
-    @property
-    def episode_start(self) -> Buffer:
-        """[T, B] bool, for a recurrent agent: its state is zero before these rows."""
 
 
 class LossInputs(NamedArrayTuple):
@@ -79,12 +68,7 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
     agent_kind: ClassVar[str] = PolicyAgent.kind
     """Kind that the agent must have."""
     opt_info_fields: ClassVar[tuple[str, ...]] = (
-        "loss",
-        "gradNorm",
-        "entropy",
-        "perplexity",
-        "valueLoss",
-        "explainedVariance",
+        *("loss", "gradNorm", "entropy", "perplexity", "valueLoss", "explainedVariance"),
     )
 
     value_loss_coeff: ScheduleLike = 0.5
@@ -176,7 +160,7 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
         """Return the loss of rows, a mean over the valid ones, and its metrics by name: means too."""
         raise NotImplementedError
 
-    def forward(self, batch: ForwardInputs, init_rnn_state: Buffer) -> tuple[Buffer, torch.Tensor]:
+    def forward(self, batch: Buffer, init_rnn_state: Buffer) -> tuple[Buffer, torch.Tensor]:
         """Return the current policy's distribution parameters and values at the rows, with gradient."""
         if self.agent.recurrent:
             return self.agent(*batch.agent_inputs, init_rnn_state, batch.episode_start)
@@ -198,6 +182,17 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
         super().load_state_dict(state_dict)
         if self.reward_scale is not None:
             self.reward_scale.running_return.copy_(state_dict["running_return"])
+
+
+def one_update(algo: PolicyGradientAlgo, batch: Buffer, init_rnn_state: Buffer, hyper: Hyper) -> Numbers:
+    """Take one update with a whole batch; none where no row of any replica is valid. Return its metrics."""
+    # Read on the CPU: no synchronisation.
+    (weight,) = algo.global_rows.weights([int(algo.samples.env.valid.sum())])
+    # Without a gradient the momentum of the optimiser would move the weights.
+    metrics = {} if weight is None else algo.update(UpdateRows(batch, init_rnn_state, weight), hyper)
+    # After the update: the policy that acted and the one that learned saw the same normalised observations.
+    algo.agent.networks.update_obs_rms(batch.agent_inputs.observation[: len(batch.valid)], batch.valid)
+    return {name: torch.as_tensor(value).detach() for name, value in metrics.items()}
 
 
 class RewardScale:

@@ -44,7 +44,7 @@ _FRAMES = 16  # more than a stack of them has
 
 @dataclass(kw_only=True, eq=False)
 class StorageSettings:
-    """Where the rows of a replay are, and how batches are made of them."""
+    """Settings of the rows of a replay, and of how batches are made of them."""
 
     group: ClassVar[str] = "replay"
 

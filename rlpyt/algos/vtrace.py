@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 
 from rlpyt.algos.metrics import OptInfo
-from rlpyt.algos.policy_gradient import PolicyGradientAlgo, UpdateRows, rows_on_device
+from rlpyt.algos.policy_gradient import PolicyGradientAlgo, one_update, rows_on_device
 from rlpyt.core import Metrics
 from rlpyt.functional import (
     ScheduleLike,
@@ -86,15 +86,7 @@ class VTrace(PolicyGradientAlgo):
         """Take one gradient step on the batch; none where no row of any replica is valid."""
         hyper = self.hyper(itr * self.steps_per_itr)
         batch, init_rnn_state = self.vtrace_inputs(self.samples, hyper)
-        metrics: dict[str, torch.Tensor] = {}
-        # Read on the CPU: no synchronisation.
-        (weight,) = self.global_rows.weights([int(self.samples.env.valid.sum())])
-        # Without a gradient the momentum of the optimiser would move the weights.
-        if weight is not None:
-            metrics = self.update(UpdateRows(batch, init_rnn_state, weight), hyper)
-        # After the update: the policy that acted and the one that learned saw the same normalised observations.
-        self.agent.networks.update_obs_rms(batch.agent_inputs.observation[:-1], batch.valid)
-        return OptInfo({name: torch.as_tensor(value).detach() for name, value in metrics.items()})
+        return OptInfo(one_update(self, batch, init_rnn_state, hyper))
 
     def vtrace_inputs(self, samples: Samples, hyper: Hyper) -> tuple[VTraceInputs, Buffer]:
         """Return a batch on the agent's device, and the recurrent state before its first row."""
