@@ -259,10 +259,8 @@ class Descents(dict[str, GradientDescent]):
             rate: setting of the algorithm that is the learning rate.
             defaults: arguments of the optimiser that `optim_kwargs` may change.
         """
-        Cls, kwargs = (
-            self._algo.OptimCls,
-            {**(defaults or {}), **(self._algo.optim_kwargs or {})},
-        )  # rlpyt 0.1 had None for {}
+        Cls, given = self._algo.OptimCls, self._algo.optim_kwargs or {}  # rlpyt 0.1 had None for no arguments
+        kwargs = {**(defaults or {}), **given}
         if Cls in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD) and not kwargs.get("foreach"):
             # One kernel for all parameters: a third of the time of the default on small networks.
             kwargs.setdefault("fused", True)
