@@ -232,6 +232,7 @@ class BaseAgent(Settings, Scheduled, Agent):
         """Take over the attributes of a copy, with parts of its own."""
         super().__setstate__(state)
         self.head, self.exploration, self.annealing, self.by_hand = _new_parts(self)
+        self.head.loaded()
 
     def state_dict(self) -> StateDict:
         """Return the networks' state by name, the numbers that belong to it, and scheduled settings as they stand."""

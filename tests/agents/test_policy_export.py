@@ -178,8 +178,8 @@ def acted(agent: BaseAgent, batch: list[dict[str, Any]], rows: list[Any]) -> lis
     return actions
 
 
-SOME = ("dqn", "gaussian", "lstm")
-"""A network of images with noise, bounds and statistics of observations, and a state of a tree of observations."""
+SOME = ("dqn", "gaussian", "lstm", "c51")
+"""A network of images with noise, bounds and statistics of observations, a state of a tree of observations, and atoms."""
 
 
 @pytest.mark.timeout(400)  # all of them, on a busy machine, take over 100 s
