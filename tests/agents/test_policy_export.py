@@ -179,7 +179,7 @@ def acted(agent: BaseAgent, batch: list[dict[str, Any]], rows: list[Any]) -> lis
 
 
 SOME = ("dqn", "gaussian", "lstm", "c51")
-"""A network of images with noise, bounds and statistics of observations, a state of a tree of observations, and atoms."""
+"""Images with noise, bounds and statistics of observations, a state of a tree of observations, and atoms of a range."""
 
 
 @pytest.mark.timeout(400)  # all of them, on a busy machine, take over 100 s
