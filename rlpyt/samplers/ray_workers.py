@@ -156,9 +156,9 @@ class Node:
         Args:
             workers: on this node.
             timeout: seconds that the node may go without an answer, once it has given the first.
-            wait: seconds to wait for one.
+            wait: seconds to wait for an answer of now; 0 takes one that was asked for before.
         """
-        if self._look is None:
+        if self._look is None or wait:
             self._look, self._asked = self.watch.look.remote(), time.monotonic()
         try:
             numbers = self._ray.get(self._look, timeout=wait)
@@ -174,7 +174,8 @@ class Node:
         else:
             self._look, self._has_answered = None, True
             for worker in workers:
-                worker.progress.array[:] = numbers.get(worker.rank, worker.progress.array)
+                if worker.heard < self._asked:  # else its reply, or its start, is newer
+                    worker.progress.array[:] = numbers.get(worker.rank, worker.progress.array)
 
 
 class RayWorker:
@@ -194,6 +195,8 @@ class RayWorker:
         self.rank, self.node, self.progress, self._kind = rank, node, Progress(), kind
         self.remote = kind.connection.start(node.node_id, RayServer, rank, server, n_cores=n_cores)
         self._start, self._asked = self.remote.note.remote(node.watch.allot.remote(rank)), time.monotonic()
+        self.heard = self._asked
+        """When its last reply came, or it was started."""
         self.pending: object = None
 
     def seen_at(self) -> str:
@@ -238,7 +241,7 @@ class RayWorker:
             if unknown or self.node.node_id not in connection.nodes():
                 self.node.lost = how
             raise WorkerError(f"{self.seen_at()} {how}", self.rank) from None
-        self.progress.array[:] = numbers
+        self.progress.array[:], self.heard = numbers, time.monotonic()
         if columns is not None:
             write_columns(self._kind.rows[self.rank].memory, columns)
         reply = pickle.loads(data)
