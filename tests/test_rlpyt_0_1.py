@@ -212,7 +212,8 @@ def test_the_replay_has_its_old_name_too():
     class Mine(algos.DQN):
         def initialize_replay_buffer(self, *args: Any, **kwargs: Any) -> None:
             super().initialize_replay_buffer(*args, **kwargs)
-            self.replay_buffer = vars(self).pop("replay")
+            replay = vars(self).pop("replay")
+            self.replay_buffer = replay
 
     algo: Any = Mine(min_steps_learn=64, replay_size=600, batch_size=8)
     collected = batches(set_up(algo, agents.DqnAgent(), RandomEnv), 2)

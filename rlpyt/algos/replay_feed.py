@@ -99,29 +99,20 @@ class ReplayFeed:
         settings.lock, self._is_appended_apart = run.lock, False
         self._thread: ReplayThread[tuple[Buffer, CopyToDevice]] | None = None
         vars(algo).pop("replay", None)
-        vars(algo).pop("replay_buffer", None)
         settings.initialize_replay_buffer(run.example, run.batch_spec, run.world_size, rng)
-        self.replay = self._replay_set()
-        self._check_updates(run.n_itr)
-
-    def _replay_set(self) -> Replay:
-        """Return what `initialize_replay_buffer` has set, by either of its names, and let both have it."""
-        own = vars(self.algo)
-        replay = own.get("replay", own.get("replay_buffer"))
+        replay = vars(algo).get("replay")
         if not isinstance(replay, Replay):
             raise TypeError(
-                f"{type(self.algo).__name__}: initialize_replay_buffer set self.replay to {replay!r:.100}; expected an "
+                f"{type(algo).__name__}: initialize_replay_buffer set self.replay to {replay!r:.100}; expected an "
                 "rlpyt.core.Replay, such as a ReplayBuffer of parts, which may be your own (docs/replay.md). For "
                 "another memory use RlAlgorithm."
             )
-        own["replay"] = own["replay_buffer"] = replay
-        return replay
+        self._check_updates(run.n_itr)
 
-    def _see_replay(self) -> None:
-        """Go on with a replay that a script has set in the place of this one, by either of its names."""
-        own = vars(self.algo)
-        self.replay = next((x for x in (own["replay"], own["replay_buffer"]) if x is not self.replay), self.replay)
-        own["replay"] = own["replay_buffer"] = self.replay
+    @property
+    def replay(self) -> Replay:
+        """The one of the algorithm, which a script may exchange."""
+        return self.settings.replay
 
     def _check_updates(self, n_itr: int) -> None:
         """Refuse a run without updates, and one whose first update finds nothing to draw in the replay."""
@@ -182,7 +173,6 @@ class ReplayFeed:
         return appender
 
     def _set_hyper(self, hyper: Hyper) -> None:
-        self._see_replay()
         self._set_draws(hyper)
         self.replay.set_hyper(discount=hyper.discount, alpha=hyper.pri_alpha, beta=hyper.pri_beta, eta=hyper.pri_eta)
 
@@ -376,7 +366,6 @@ class ReplayFeed:
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over the result of `state_dict`; a replay unlike this one is refused before anything was changed."""
-        self._see_replay()
         self.replay.load_state_dict(state_dict["replay"])
         # Checkpoints of earlier versions have neither: their batches and intervals were those of the whole run.
         self.intervals.last_done = dict(state_dict.get("last_done", {}))

@@ -38,6 +38,20 @@ from rlpyt.utils.arrays import buffer_from_example, buffer_leaves
 from rlpyt.utils.checks import share_of
 from rlpyt.utils.rw_lock import NoLock
 
+
+class _OldName:
+    """Attribute by the name that it had in rlpyt 0.1."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, part: object | None, owner: type) -> Any:
+        return self if part is None else getattr(part, self._name)
+
+    def __set__(self, part: object, value: object) -> None:
+        setattr(part, self._name, value)
+
+
 _REHEARSAL_B = 8  # environments whose rows are made up
 _FRAMES = 16  # more than a stack of them has
 
@@ -234,6 +248,7 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
     # ---- the replay ----
 
     lock = NoLock()  # of the run: whether another process appends to the replay
+    replay_buffer = _OldName("replay")
 
     def initialize_replay_buffer(
         self, examples: Samples, batch_spec: BatchSpec, world_size: int, rng: np.random.Generator

@@ -243,7 +243,7 @@ def test_a_copy_of_the_algorithm_has_no_compiled_code(traced):
     traced(fullgraph=True)
     algo, _, _ = trained("DQN", COMPILED)
     assert algo.update_counter > 0
-    algo.generator = algo.replay = algo.replay_buffer = algo.feed = algo.target = algo.descents = None
+    algo.generator = algo.replay = algo.feed = algo.target = algo.descents = None
     algo.compiled._descents = {}
     for copy in (deepcopy(algo), pickle.loads(pickle.dumps(algo))):
         assert copy.loss.__self__ is copy
