@@ -143,8 +143,6 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
     policy_outputs: ClassVar[tuple[str, ...]] = ()
     """What the policy gives, [..., A] each, as a tuple if there are several; checked at the start unless empty."""
     hidden_sizes: ClassVar[tuple[int, ...]] = (400, 300)
-    has_targets: ClassVar[bool] = True
-    """Whether there are target networks; an algorithm without, such as CrossQ, learns by `features` and `q` alone."""
     has_target_policy: ClassVar[bool] = True
     distribution: ActionUnits = field(init=False, repr=False)
 

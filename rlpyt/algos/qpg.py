@@ -91,7 +91,7 @@ class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
         self.exploration = partial(begun, self)
         agent.explore_by(self.exploration)  # before the replay is built: it lets go of an earlier start's
         self.feed: ReplayFeed = ReplayFeed(self, run)
-        self.target: Target | None = Target(self.feed)
+        self.target: Target | None = Target(self.feed) if agent.has_targets else None
 
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimisers, one for the policy and one for the action values."""

@@ -301,6 +301,8 @@ class CategoricalQAgent(QAgent):
 class QpgPolicyAgent(Agent):
     """Policy with action values, as DDPG, TD3 and SAC ask of an agent; rows are `AgentInputs` of features."""
 
+    has_targets: ClassVar[bool] = True
+    """Whether there are target networks; an algorithm without, such as CrossQ, learns by `features` and `q` alone."""
     n_q: int
     """Networks of action values."""
     features: Features

@@ -21,10 +21,6 @@ class CrossQ(SAC):
     learning_rate: ScheduleLike = 1e-3
     q_learning_rate: ScheduleLike = 1e-3
 
-    def initialize(self, agent: Any, run: Any) -> None:
-        super().initialize(agent, run)
-        self.target = None
-
     def q_losses(self, batch: Any, outputs: Any, hyper: Any) -> Any:
         with torch.no_grad():
             next_action, log_prob, _ = act(self.agent, outputs.next_online, outputs.noise)

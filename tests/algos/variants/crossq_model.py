@@ -1,4 +1,4 @@
-"""Action values with batch normalisation."""
+"""Action values with batch normalisation, and an agent that has them and no targets."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import nn
+
+from rlpyt.agents import SacAgent
 
 
 class NormalisedQ(nn.Module):
@@ -26,3 +28,7 @@ class NormalisedQ(nn.Module):
     def forward(self, observation: torch.Tensor, prev_action: object, prev_reward: object, action: torch.Tensor):
         x = torch.cat([observation, action], -1)
         return torch.stack([network(x).squeeze(-1) for network in self.networks])
+
+
+class CrossQAgent(SacAgent):
+    has_targets = False
