@@ -395,10 +395,9 @@ def check_subclass(cls: type) -> None:
                     _check_override(cls, name, thing, overridden)
 
 
-def own_methods(cls: type) -> set[str]:
-    """Return the names of the functions that a class, or a base of it, defines outside of the library."""
-    own = [c for c in cls.__mro__ if c.__module__.split(".")[0] not in ("rlpyt", "builtins", "abc", "typing")]
-    return {name for c in own for name, thing in vars(c).items() if inspect.isfunction(thing)}
+def own_names(cls: type) -> set[str]:
+    """Return the names that a class, or a base of it, defines outside of the library."""
+    return {name for c in cls.__mro__ if c.__module__.split(".")[0] != "rlpyt" for name in vars(c)}
 
 
 class TellsOldAttributes:

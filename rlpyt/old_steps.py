@@ -15,16 +15,16 @@ import torch
 
 from rlpyt.core import Actor, Agent
 from rlpyt.namedarraytuple import Buffer
+from rlpyt.old_methods import own_names
 from rlpyt.types import AgentStep, StateDict
 
 R = TypeVar("R")
-METHODS = ("step", "value", "sample_mode", "eval_mode", "reset", "reset_one")
+METHODS = {"step", "value", "sample_mode", "eval_mode", "reset", "reset_one"}
 
 
 def acts_itself(agent: Agent) -> bool:
     """Return whether the class of an agent, or a base of a user's, defines a method of acting."""
-    own = [vars(base) for base in type(agent).__mro__ if base.__module__.split(".")[0] != "rlpyt"]
-    return any(name in names for names in own for name in METHODS)
+    return bool(own_names(type(agent)) & METHODS)
 
 
 class OwnStepActor(Actor):

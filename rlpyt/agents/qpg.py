@@ -167,7 +167,7 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
         check_not_negative(self, "pretrain_std")
         self.q_model_kwargs, self.feature_kwargs = dict(self.q_model_kwargs or {}), dict(self.feature_kwargs or {})
         self._feature_size = 0
-        self._starts_trained = self.initial_model_state_dict is not None
+        self.starts_trained = self.initial_model_state_dict is not None
 
     def make_distribution(self, env_spaces: EnvSpaces) -> ActionUnits:
         """Return the units of the actions; refuse a space without finite bounds."""

@@ -159,7 +159,7 @@ class PolicyExploration(Exploration):
         An evaluation before the first iteration is as in training while nothing was learned yet, unless it is
         deterministic. Other evaluations are by the policy alone. A policy that starts from given weights has learned.
         """
-        has_learned = self.agent._starts_trained or self.agent.fraction > 0.0
+        has_learned = self.agent.starts_trained or self.agent.fraction > 0.0
         best = actor.evaluation and (actor.itr > 0 or has_learned or actor.deterministic)
         actor.exploration = BEST if best else EXPLORE if has_learned else FIRST
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rlpyt.old_methods import own_methods
+from rlpyt.old_methods import own_names
 from rlpyt.old_names import serve_old_names
 from rlpyt.runners.arguments import check_compute
 from rlpyt.runners.base import MinibatchRlBase
@@ -49,7 +49,7 @@ class AsyncRlBase(ReplicaSettings, MinibatchRlBase):
         group = LearnerGroup(name, self.affinity, self)
         group.check_shares(self.algo, self.sampler)
         if self.lag == "free":
-            if not self.algo.appends_apart or own_methods(type(self.algo)) & {"append", "optimize_agent"}:
+            if not self.algo.appends_apart or own_names(type(self.algo)) & {"append", "optimize_agent"}:
                 raise ValueError(
                     f"{name}: lag is 'free', and another process cannot append the batches of "
                     f"{type(self.algo).__name__}, as it has no replay, or takes them in by a method of its own; "
