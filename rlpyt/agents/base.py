@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import partial
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from torch import nn
@@ -24,18 +24,12 @@ from rlpyt.agents.rnn_rows import rnn_from_rows
 from rlpyt.agents.rules import Annealing, Exploration, Head
 from rlpyt.core import Agent, example_inputs
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
-from rlpyt.old_names import serve_old_names
-from rlpyt.old_steps import OwnStepActor, acts_itself
+from rlpyt.old_rlpyt import check_class, compat
 from rlpyt.settings import Scheduled, Settings, scheduled
 from rlpyt.spaces import EnvSpaces
-from rlpyt.types import Kwargs, StateDict, TrajInfo
-from rlpyt.utils.arguments import named_arguments
+from rlpyt.types import AgentStep, Kwargs, StateDict, TrajInfo
+from rlpyt.utils.arguments import named_arguments, own_names
 from rlpyt.utils.compute import ComputeSettings
-
-if TYPE_CHECKING:  # at run time the name is one of rlpyt 0.1 here, which is answered with a warning
-    from rlpyt.types import AgentStep
-
-serve_old_names(__name__)
 
 
 @dataclass(eq=False)
@@ -132,6 +126,7 @@ class BaseAgent(Settings, Scheduled, Agent):
             raise TypeError(
                 f"{type(self).__name__}.make_distribution returned None; expected a distribution. Return one."
             )
+        check_class(type(self.distribution))
         self.networks.recurrent = bool(self.recurrent)
         self.networks.add_model(self.BuilderCls(self).model())
         self.networks.encode_by(self.distribution, self.model)
@@ -146,9 +141,9 @@ class BaseAgent(Settings, Scheduled, Agent):
         """Return an actor for environments that are stepped together; see `rlpyt.core.Agent.actor`."""
         self.networks.check_built()
         actor = self.ActorCls(self, env_ranks, global_B, seed, evaluation=evaluation, restarts=restarts)
-        if not acts_itself(self):
+        if not own_names(type(self)) & {"step", "value", "sample_mode", "eval_mode", "reset", "reset_one"}:
             return actor
-        own = OwnStepActor(self, actor, partial(acting_by, self, ByHand(self, actor)), evaluation)
+        own = compat("steps").OwnStepActor(self, actor, partial(acting_by, self, ByHand(self, actor)), evaluation)
         return cast(ModelActor, own)
 
     def act(self, output: Buffer, actor: ModelActor) -> torch.Tensor:

@@ -27,7 +27,7 @@ class ByHand:
 
     Args:
         agent: that acts.
-        actor: of a sampler, where an agent whose class has a `step` of its own acts for one (see `rlpyt.old_steps`);
+        actor: of a sampler, where an agent whose class has a `step` of its own acts for one (see `rlpyt.compat.steps`);
             None makes actors for as many rows as a script gives.
     """
 

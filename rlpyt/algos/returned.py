@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import torch
 
 from rlpyt.algos.metrics import Numbers
+from rlpyt.old_rlpyt import check_class
 
 
 def part_of(algo: object, method: str, returned: Any, Kind: type[Any]) -> Any:
@@ -19,6 +20,7 @@ def part_of(algo: object, method: str, returned: Any, Kind: type[Any]) -> Any:
     if not isinstance(returned, Kind):
         home = "rlpyt.core" if Kind.__module__.startswith("rlpyt.core") else "rlpyt.replays"
         _refuse(algo, method, returned, f"an {home}.{Kind.__name__} (docs/replay.md)")
+    check_class(type(returned))
     return returned
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any, Self, TypeAlias
 
+from rlpyt.compat.functions import AttrDict
 from rlpyt.launching.machine import Core, Machine, shared_cores
 from rlpyt.utils.arguments import unknown_argument
-from rlpyt.utils.rlpyt_0_1 import AttrDict
 from rlpyt.utils.slurm_job import visible_gpus
 
 AnyAffinity: TypeAlias = Any

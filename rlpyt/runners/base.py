@@ -17,7 +17,6 @@ import torch
 
 from rlpyt.core import Agent, Algorithm, Metrics, Sampler, discount_at_start
 from rlpyt.logging import Logger, Sink, Verbosity, current_logger, plot_progress, silent_context
-from rlpyt.old_names import serve_old_names
 from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.arguments import check_compute, check_launched, check_numbers, check_parameters, check_parts
 from rlpyt.runners.checkpointing import TrainingState, check_same, opened_checkpoints
@@ -41,8 +40,6 @@ from rlpyt.utils.launched import end_with_launcher
 from rlpyt.utils.processes import allowed_cpus, available_cpus
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.seeds import make_seed, set_seed
-
-serve_old_names(__name__)
 
 
 @dataclass(eq=False)

@@ -9,7 +9,6 @@ import torch
 
 from rlpyt.core import Actor, Agent, EvalResult
 from rlpyt.logging import current_logger
-from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.samplers.collector import ActingPart
 from rlpyt.samplers.fleet_spec import NO_LIMIT, FleetSpec
 from rlpyt.samplers.parts import Part
@@ -20,7 +19,7 @@ _PATIENCE = 1_000_000
 """Steps without the end of an episode, all environments together, after which an evaluation without a limit says so."""
 
 
-class Evaluator(CheckedSubclasses):
+class Evaluator:
     """Loop that runs an agent in evaluation environments of its own; one that has run its quota rests.
 
     Args:

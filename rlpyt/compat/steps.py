@@ -15,16 +15,9 @@ import torch
 
 from rlpyt.core import Actor, Agent
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.old_methods import own_names
 from rlpyt.types import AgentStep, StateDict
 
 R = TypeVar("R")
-METHODS = {"step", "value", "sample_mode", "eval_mode", "reset", "reset_one"}
-
-
-def acts_itself(agent: Agent) -> bool:
-    """Return whether the class of an agent, or a base of a user's, defines a method of acting."""
-    return bool(own_names(type(agent)) & METHODS)
 
 
 class OwnStepActor(Actor):
