@@ -155,9 +155,11 @@ def acting_by(agent: Agent, by_hand: ByHand) -> Iterator[None]:
     """Let an agent's methods act over another actor: that of a sampler, which calls them."""
     own = of_its_kind(agent)
     before, own.by_hand = own.by_hand, by_hand
+    by_hand.mode = before.mode  # an agent has one mode, by which its own methods know what was before
     try:
         yield
     finally:
+        before.mode = by_hand.mode
         own.by_hand = before
 
 
