@@ -17,7 +17,7 @@ from tests.test_layers import MODULES, name_of, room_of
 
 FAMILIES = {
     "actor": ("Actor",),
-    "agent": tuple(name for name in core.__all__ if name.endswith("Agent") or name == "AgentByHand"),
+    "agent": tuple(name for name in core.__all__ if name.endswith("Agent")),
     "algo": ("Algorithm",),
     "sampler": ("Sampler", "FreeSampler"),
     "replay": ("Replay",),
