@@ -17,7 +17,7 @@ from torch.func import functional_call, vmap
 from rlpyt.agents.actor import ModelActor
 from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.networks import Held, Network, Networks
-from rlpyt.agents.own_models import INPUTS, check_call, described, outputs_of, shape_of, the_model
+from rlpyt.agents.own_models import outputs_of, refuse, shape_of, the_model
 from rlpyt.agents.rules import ChoiceHead, Exploration, Head
 from rlpyt.core import PopulationPolicyAgent, example_inputs
 from rlpyt.distributions import ActionUnits, Categorical, MultiCategorical, categorical_of
@@ -231,14 +231,14 @@ class PopulationAgent(BaseAgent, PopulationPolicyAgent):
     def initialize(self, env_spaces: EnvSpaces) -> None:
         """Build the model, check what it gives, and let all individuals begin with its parameters."""
         super().initialize(env_spaces)
-        check_call(the_model(self), self.model, INPUTS)
-        space = self.env_spaces.action
-        output, expected = outputs_of(self), (3, encoded_action_size(space))
-        if shape_of(output) != expected and not _are_choices(output, space):
-            raise ValueError(
-                f"{the_model(self)} gave {described(output)} for 3 rows; expected a tensor {list(expected)}: scores of "
-                "actions, or numbers for the bounds of a Box; or the discrete actions themselves, as integers from 0. "
-                "Let its forward return it."
+        output, expected = outputs_of(self), (3, encoded_action_size(self.env_spaces.action))
+        if shape_of(output) != expected and not _are_choices(output, self.env_spaces.action):
+            refuse(
+                the_model(self),
+                output,
+                f"a tensor {list(expected)}: scores of actions, or numbers for the bounds of a Box; or the discrete "
+                "actions themselves, as integers from 0",
+                "Let its forward return it.",
             )
         observation, prev_action, prev_reward = example_inputs(self.env_spaces, 2)
         rows = observation, self.networks.encode(prev_action), prev_reward
