@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from rlpyt.agents.given import of_its_kind
+from rlpyt.agents.actor import of_its_kind
 from rlpyt.core import Agent, example_inputs
 from rlpyt.distributions import Categorical, Gaussian, MultiCategorical
 from rlpyt.models import ActorModel, Encoder, FeatureModel, Model, QofMuMlpModel, encoded_action_size

@@ -12,8 +12,7 @@ import gymnasium
 import numpy as np
 import torch
 
-from rlpyt.agents.actor import ModelActor
-from rlpyt.agents.given import of_its_kind
+from rlpyt.agents.actor import ModelActor, of_its_kind
 from rlpyt.agents.networks import Numbers
 from rlpyt.core import Agent
 from rlpyt.distributions import DistInfoLogits, DistInfoStd
