@@ -13,13 +13,12 @@ import torch
 
 from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.loss_after import LossAfter
-from rlpyt.algos.metrics import Numbers, own_and_named_metrics
+from rlpyt.algos.metrics import Numbers, own_and_named_metrics, tensors_and_metrics
 from rlpyt.algos.off_policy import OffPolicyAlgo
 from rlpyt.algos.remarks import about, unfinished_line
 from rlpyt.algos.replay_feed import ReplayFeed, Target, check_run
 from rlpyt.algos.replay_rows import Outputs, bootstrap_rows, mean_error, mean_loss, run_over
 from rlpyt.algos.replay_settings import ReplaySettings, draws_of, has_input_priorities, rows_of_draw
-from rlpyt.algos.returned import loss_and_errors
 from rlpyt.core import QAgent, Remark
 from rlpyt.functional import (
     CountLike,
@@ -154,14 +153,14 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
     def update(self, batch: Buffer, hyper: Hyper) -> Numbers:
         """Take one step down the loss of a batch, update priorities, and the target network where it is due."""
         after, computed = LossAfter(self), self.compiled(self.loss, by="model")
-        loss, td_abs_error, own = loss_and_errors(self, "loss", computed(batch, hyper))
+        loss, td_abs_error, own = tensors_and_metrics(self, "loss", computed(batch, hyper), 2)
         metrics = {
             "loss": loss.detach(),
             "gradNorm": self.gradient_step(loss, hyper),
             "tdAbsErr": mean_error(td_abs_error, batch),
             "priority": self.feed.update_priorities(batch, td_abs_error, hyper),
         }
-        own |= after.metrics(loss, lambda: loss_and_errors(self, "loss", computed(batch, hyper))[0])
+        own |= after.metrics(loss, lambda: tensors_and_metrics(self, "loss", computed(batch, hyper), 2)[0])
         if self.target is not None:
             self.target.after_update(hyper)
         return own_and_named_metrics(self, metrics, own)
@@ -174,7 +173,7 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
         agent = self.agent
         target = None if self.target is None else agent.target
         outputs = run_over(batch, agent, agent, target, with_next=self.double_dqn, warmup_T=int(self.warmup_T))
-        loss, td_abs_error, own = loss_and_errors(self, "td_loss", self.td_loss(batch, outputs, hyper))
+        loss, td_abs_error, own = tensors_and_metrics(self, "td_loss", self.td_loss(batch, outputs, hyper), 2)
         mean, errors = mean_loss(loss, batch), td_abs_error.detach()
         return (mean, errors, own) if own else (mean, errors)
 

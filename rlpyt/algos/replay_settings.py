@@ -14,8 +14,8 @@ import torch
 
 from rlpyt.algos.augmentation import Augmentation
 from rlpyt.algos.base import AnyAlgorithm
+from rlpyt.algos.metrics import part_of
 from rlpyt.algos.replay_checks import check_memory, check_parts, nominal, ways_to_less_memory
-from rlpyt.algos.returned import part_of
 from rlpyt.core import Agent, Replay
 from rlpyt.functional import CountLike, Linear, ScheduleLike, as_schedule
 from rlpyt.namedarraytuple import Buffer
