@@ -13,8 +13,7 @@ import torch
 from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.loss_after import LossAfter
 from rlpyt.algos.metrics import Numbers, tensors_and_metrics
-from rlpyt.algos.off_policy import OffPolicyAlgo
-from rlpyt.algos.replay_feed import ReplayFeed, Target, check_run
+from rlpyt.algos.replay_feed import OffPolicyAlgo, ReplayFeed, Target
 from rlpyt.algos.replay_rows import Outputs, mean_loss, mean_of_rows, run_over
 from rlpyt.algos.replay_settings import ReplaySettings, check_count, has_input_priorities
 from rlpyt.core import QpgPolicyAgent
@@ -43,6 +42,8 @@ class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
     compiled_losses: ClassVar[Sequence[str]] = ("q_losses", "policy_loss")
     agent_kind: ClassVar[str]
     """Kind that the agent must have: what its policy is."""
+    TargetCls: ClassVar[type[Target]] = Target
+    """Says when the target networks move."""
     q_metric_names: ClassVar[Sequence[str]] = ("qLoss", "qGradNorm")
     """Metrics of a step of the action values, of those that `rlpyt.algos.qpg.q_metrics` has."""
     next_features: ClassVar[bool] = False
@@ -85,12 +86,11 @@ class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
                 f"{self.agent_kind}. DDPG goes with DdpgAgent, TD3 with Td3Agent, SAC with SacAgent, and with their "
                 "recurrent forms."
             )
-        check_run(self, agent, run)
         super().initialize(agent, run)
         self.exploration = partial(begun, self)
         agent.explore_by(self.exploration)  # before the replay is built: it lets go of an earlier start's
         self.feed: ReplayFeed = ReplayFeed(self, run)
-        self.target: Target | None = Target(self.feed) if agent.has_targets else None
+        self.target: Target | None = self.TargetCls(self.feed) if agent.has_targets else None
 
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimisers, one for the policy and one for the action values."""
