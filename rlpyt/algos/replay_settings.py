@@ -16,7 +16,7 @@ import torch
 from rlpyt.algos.augmentation import Augmentation
 from rlpyt.algos.base import AnyAlgorithm
 from rlpyt.algos.metrics import part_of
-from rlpyt.core import Agent, Replay
+from rlpyt.core import Replay
 from rlpyt.functional import CountLike, Linear, ScheduleLike
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.replays import (
@@ -51,10 +51,6 @@ class _OldName:
 
     def __set__(self, part: object, value: object) -> None:
         setattr(part, self._name, value)
-
-
-_REHEARSAL_B = 8  # environments whose rows are made up
-_FRAMES = 16  # more than a stack of them has
 
 
 @dataclass(kw_only=True, eq=False)
@@ -229,20 +225,6 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
                 'batch_sizes="replica" the schedule of one replica.'
             )
         return self.replace(**{name: share_of(type(self).__name__, name, cast(int, size), n_replicas)})
-
-    def rehearsal(self, agent: Agent, batch_spec: BatchSpec, max_rows: int) -> tuple[Self, BatchSpec]:
-        """Return one that draws an update from a small replay; see `rlpyt.core.Algorithm.rehearsal`."""
-        own = self.replace(min_steps_learn=0, replay_folder=None)
-        n_draws, of_draw = draws_of(own, own.hyper(0)), rows_of_draw(own)
-        if self.batch_T is None:
-            own.batch_size = n_draws = min(n_draws, max_rows)
-        else:
-            own.batch_B = n_draws = max(1, min(n_draws, max_rows // of_draw))
-        interval = max(1, int(self.store_rnn_state_interval))
-        B = min(n_draws, _REHEARSAL_B)
-        of_sequence = int(self.warmup_T) + int(self.batch_T or 0) + int(self.n_step_return)
-        T = math.ceil(n_draws / B) * interval + of_sequence + interval + _FRAMES  # a place of its own for every draw
-        return own.replace(replay_size=2 * T * B, replay_ratio=n_draws * of_draw / (T * B)), BatchSpec(T, B)
 
     # ---- the replay ----
 
