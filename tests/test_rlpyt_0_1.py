@@ -29,7 +29,7 @@ import rlpyt
 from rlpyt import agents, algos, distributions, envs, replays, runners, samplers
 from rlpyt.compat.functions import AttrDict, iterate_mb_idxs, save__init__args, update_state_dict
 from rlpyt.compat.methods import CALLED_WITH, OLD_ARGUMENTS, OLD_ATTRIBUTES, OLD_METHODS
-from rlpyt.compat.names import NAMES, SETTINGS, OldModule
+from rlpyt.compat.names import FOLDERS, NAMES, SETTINGS, OldModule
 from rlpyt.envs import EnvSpaces
 from rlpyt.logging import read_progress
 from rlpyt.old_rlpyt import PAGE, check_class
@@ -38,8 +38,8 @@ from tests.markdown import ROOT, tables
 from tests.toy_envs import CountingEnv
 
 ENTRIES = [(module, name, where) for module, names in NAMES.items() for name, where in names.items()]
-MOVED = [(module, name, where.new) for module, name, where in ENTRIES if where.new]
-GONE = [(module, name) for module, name, where in ENTRIES if where.instead]
+MOVED = [(module, name, where) for module, name, where in ENTRIES if " " not in where]
+GONE = [(module, name) for module, name, where in ENTRIES if " " in where]
 
 ROOMS = (agents, algos, distributions, envs, replays, runners, samplers)
 
@@ -133,6 +133,7 @@ def test_a_program_may_ask_whether_a_name_is_there():
         ("from rlpyt.algos.dqn.dqn import Nonsense", "cannot import name 'Nonsense'"),
         ("from rlpyt.ul.algos.ul_for_rl.augmented_cpc import AugmentedContrastivePredictive", "no counterpart"),
         ("import rlpyt.projects.safe", "rlpyt.projects of rlpyt 0.1 has no counterpart"),
+        ("from rlpyt.experiments.configs.atari.dqn.atari_dqn import configs", "copy the old file beside"),
         ("from rlpyt import nonsense", "cannot import name 'nonsense' from 'rlpyt'"),
     ],
 )
@@ -459,8 +460,8 @@ def test_hyper_parameters_by_position_are_refused():
 def same_names() -> str:
     """Return where names are that are called as before, as a list in Markdown."""
     rooms: dict[str, dict[str, None]] = {}
-    for _, name, where in ENTRIES:
-        room, _, new = where.new.rpartition(".")
+    for _, name, where in MOVED:
+        room, _, new = where.rpartition(".")
         if new == name:
             rooms.setdefault(room, {})[f"`{name}`"] = None
     return items(f"from {room} import: {', '.join(sorted(names))}" for room, names in sorted(rooms.items()))
@@ -479,15 +480,16 @@ def other_names() -> list[list[str]]:
 
 
 def renamed() -> list[tuple[str, str, str]]:
-    return [(m, f"`{name}`", w.new) for m, name, w in ENTRIES if w.new and w.new.rpartition(".")[2] != name]
+    return [(m, f"`{name}`", new) for m, name, new in MOVED if new.rpartition(".")[2] != name]
 
 
 def gone_names() -> str:
     """Return the names without a counterpart, by what to do instead, as a list in Markdown."""
     reasons: dict[str, dict[str, None]] = {}
-    for _, name, where in ENTRIES:
-        if where.instead:
-            reasons.setdefault(where.instead, {})[f"`{name}`"] = None
+    for module, name in GONE:
+        reasons.setdefault(NAMES[module][name], {})[f"`{name}`"] = None
+    for path, text in FOLDERS.items():
+        reasons.setdefault(text, {})[f"`{path.removeprefix('rlpyt.')}`"] = None
     return items(f"{', '.join(names)}: {text}." for text, names in reasons.items())
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
-from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from rlpyt.old_rlpyt import PAGE
 
@@ -39,10 +38,6 @@ _SPACE = "spaces are gymnasium's, and Dict spaces are served as they are (docs/o
 _ENV_INFO = "an environment's info may have any numbers in it, and need not have all at every step"
 _ONLY_SAC = "the SAC with a network of state values is gone. Use rlpyt.algos.SAC and rlpyt.agents.SacAgent"
 _N_ATOMS = "rlpyt.models.DuelingHeadModel and QHeadModel take n_atoms"
-_CONFIGS = (
-    "experiments/ of the repository has them as functions, in a file of this name (docs/experiments.md). To go on with "
-    "dictionaries copy the old file beside your script: it is plain Python, and its numbers hold"
-)
 _SEEDS = "every environment gets a seed of its own from the run's (rlpyt.utils.seeds)"
 _RETURNS = "rlpyt.functional.{} takes other arguments, among them terminated and truncated instead of done; import that"
 _NUMPY = "rlpyt.functional and rlpyt.utils.tensors have it for tensors: torch.from_numpy shares the memory of an array"
@@ -52,12 +47,6 @@ _WRITER = (
     "(docs/logging.md)"
 )
 _SINKS = "logger_context takes sinks and use_summary_writer, and without it the console is all (docs/own_algorithm.md)"
-
-_CONFIG_FILES = (
-    "atari.dqn.atari_dqn atari.dqn.atari_dqn_debug atari.dqn.atari_r2d1 atari.pg.atari_ff_a2c atari.pg.atari_ff_ppo "
-    "atari.pg.atari_lstm_a2c atari.pg.atari_lstm_ppo mujoco.pg.mujoco_a2c mujoco.pg.mujoco_ppo mujoco.qpg.mujoco_ddpg "
-    "mujoco.qpg.mujoco_td3 mujoco.qpg.mujoco_sac mujoco.qpg.mujoco_sac_v"
-)
 
 # (old module without "rlpyt.", new module, or the sentence that says what to do instead, names or OLD=NEW).
 _TABLE = (
@@ -267,9 +256,17 @@ _TABLE = (
     ("utils.launching.variant", "rlpyt.launching", "update_config"),
     ("utils.launching.exp_launcher", "rlpyt.launching", "run_experiments"),
     ("utils.launching.exp_launcher", _QUEUE, "launch_experiment get_log_dir log_exps_tree log_num_launched"),
-    # ---- experiments ----
-    *((f"experiments.configs.{x}", _CONFIGS, "configs") for x in _CONFIG_FILES.split()),
 )
+
+_SUBCLASSES = "write its parts as subclasses (docs/own_agent.md, docs/own_algorithm.md)"
+FOLDERS = {
+    "rlpyt.ul": _SUBCLASSES,
+    "rlpyt.projects": _SUBCLASSES,
+    "rlpyt.experiments": "experiments/ of the repository has the configurations as functions, in files of the old "
+    "names (docs/experiments.md). To go on with dictionaries copy the old file beside your script: it is plain Python, "
+    "and its numbers hold",
+}
+"""Folders of rlpyt 0.1 without a counterpart, and what to do instead."""
 
 SETTINGS = {
     # algorithms
@@ -300,28 +297,12 @@ SETTINGS = {
 """Settings of rlpyt 0.1 that nothing here has, and sentences on each: for messages about unknown arguments."""
 
 
-class Where(NamedTuple):
-    """Place of an old name today; one of the two is empty."""
-
-    new: str
-    """Dotted name."""
-    instead: str
-    """What to do where there is no such thing any more."""
-
-
-def _entries() -> Iterator[tuple[str, str, Where]]:
-    """Yield old module, old name and where it is."""
-    for module, place, names in _TABLE:
-        for text in names.split():
-            old, _, new = text.partition("=")
-            where = Where("", place) if " " in place else Where(f"{place}.{new or old}", "")
-            yield f"rlpyt.{module}", old, where
-
-
-NAMES: dict[str, dict[str, Where]] = {}
-"""Old module -> old name -> where it is."""
-for _module, _name, _where in _entries():
-    NAMES.setdefault(_module, {})[_name] = _where
+NAMES: dict[str, dict[str, str]] = {}
+"""Old module -> old name -> its dotted name today, or the words that say what to do where there is none."""
+for _module, _place, _names in _TABLE:
+    for _name in _names.split():
+        _old, _, _new = _name.partition("=")
+        NAMES.setdefault(f"rlpyt.{_module}", {})[_old] = _place if " " in _place else f"{_place}.{_new or _old}"
 _WORDS = [path.split(".") for path in NAMES]
 _PATHS = {".".join(words[:n]) for words in _WORDS for n in range(2, len(words) + 1)}
 
@@ -332,17 +313,15 @@ class OldModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         where = NAMES.get(self.__name__, {}).get(name)
         if where is None:
-            raise AttributeError(
-                f"module {self.__name__!r} has no attribute {name!r}. What rlpyt 0.1 had is in {PAGE}."
-            )
-        if where.instead:
-            raise AttributeError(_gone(self.__name__, name))
-        return _found(self.__name__, name, stacklevel=3)
+            raise AttributeError(f"{self.__name__!r} has no attribute {name!r}. What rlpyt 0.1 had is in {PAGE}.")
+        if " " in where:
+            raise AttributeError(_gone(f"{self.__name__}.{name}", where))
+        return _found(f"{self.__name__}.{name}", where, stacklevel=3)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuse to replace a name: nobody would look for it here."""
-        if (where := NAMES.get(self.__name__, {}).get(name)) is not None:
-            now = where.instead or f"it is {where.new} now"
+        if where := NAMES.get(self.__name__, {}).get(name):
+            now = where if " " in where else f"it is {where} now"
             raise AttributeError(
                 f"{self.__name__}.{name} of rlpyt 0.1 was set, which changes nothing: {now}. See {PAGE}."
             )
@@ -356,8 +335,7 @@ class OldModule(ModuleType):
     @staticmethod
     def exec_module(module: ModuleType) -> None:
         """Fill in what `from module import *` takes."""
-        names = NAMES.get(module.__name__, {})
-        vars(module)["__all__"] = [name for name in names if names[name].new]
+        vars(module)["__all__"] = [name for name, where in NAMES.get(module.__name__, {}).items() if " " not in where]
 
 
 def find_spec(name: str) -> ModuleSpec | None:
@@ -367,29 +345,27 @@ def find_spec(name: str) -> ModuleSpec | None:
     of today whose path is an old one as well.
 
     Raises:
-        ImportError: if there is no such name any more; the text says what to do.
+        ImportError: if there is no such name or folder any more; the text says what to do.
     """
-    if name in ("rlpyt.ul", "rlpyt.projects"):
-        raise ModuleNotFoundError(f"{name} of rlpyt 0.1 has no counterpart. See {PAGE}.", name=name)
+    if name in FOLDERS:
+        raise ModuleNotFoundError(_gone(name, FOLDERS[name]), name=name)
     if name in _PATHS:
         return ModuleSpec(name, OldModule, is_package=True)  # type: ignore[arg-type]
     module, _, wanted = name.rpartition(".")
     if where := NAMES.get(module, {}).get(wanted):
-        if where.instead:
-            raise ImportError(_gone(module, wanted), name=module)
-        vars(sys.modules[module])[wanted] = _found(module, wanted, stacklevel=4)
+        if " " in where:
+            raise ImportError(_gone(name, where), name=module)
+        vars(sys.modules[module])[wanted] = _found(name, where, stacklevel=4)
     return None
 
 
-def _gone(module: str, name: str) -> str:
-    return f"{module}.{name} of rlpyt 0.1 has no counterpart: {NAMES[module][name].instead}. See {PAGE}."
+def _gone(old: str, instead: str) -> str:
+    return f"{old} of rlpyt 0.1 has no counterpart: {instead}. See {PAGE}."
 
 
-def _found(module: str, name: str, stacklevel: int) -> Any:
+def _found(old: str, new: str, stacklevel: int) -> Any:
     """Return what an old name stands for, with a warning at the user's line that tells the new one."""
-    new = NAMES[module][name].new
-    new_module, _, new_name = new.rpartition(".")
-    found = getattr(importlib.import_module(new_module), new_name)
-    text = f"{module}.{name} of rlpyt 0.1 is {new} now. Write: from {new_module} import {new_name}"
+    module, _, name = new.rpartition(".")
+    text = f"{old} of rlpyt 0.1 is {new} now. Write: from {module} import {name}"
     warnings.warn(text, DeprecationWarning, stacklevel=stacklevel)
-    return found
+    return getattr(importlib.import_module(module), name)
