@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,8 +13,7 @@ from types import FrameType
 from rlpyt.launching.affinity import job_affinity_code
 from rlpyt.launching.grid import GridRun, Progress
 from rlpyt.launching.job_files import JobFiles
-from rlpyt.launching.local import end_with_parent
-from rlpyt.logging.files import open_to_append
+from rlpyt.launching.local import end_with_parent, start_process
 from rlpyt.logging.run_directory import PREEMPTED
 from rlpyt.slurm import CANCELLED, WARNED, Ending, ending_of, requeue, states_of
 
@@ -93,17 +91,7 @@ class RunOfJob:
         return -signal.SIGTERM if ending is CANCELLED else self._go_on(ending)
 
     def _run_to_its_end(self) -> int:
-        run = self._run
-        with open(open_to_append(run.output), "ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, self._script, job_affinity_code(), str(run.log_dir), str(run.run_ID), *run.args],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                process_group=0,
-                preexec_fn=_prepare,
-            )
+        self._process = start_process(self._run, self._script, job_affinity_code(), {}, _prepare)
         passed_on = n_looked = 0
         while True:
             with suppress(subprocess.TimeoutExpired):
