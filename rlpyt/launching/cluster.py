@@ -12,12 +12,13 @@ from contextlib import redirect_stderr, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from rlpyt.launching.back_end import RunRefused
+from rlpyt.launching.back_end import RunRefused, Started
 from rlpyt.launching.grid import GridRun
 from rlpyt.launching.job import RunOfJob
 from rlpyt.launching.job_files import JobFiles
 from rlpyt.logging.files import MAY_PASS
 from rlpyt.logging.run_directory import PREEMPTED
+from rlpyt.logging.sinks import optional_package
 from rlpyt.slurm import JobState, Slurm
 
 if TYPE_CHECKING:
@@ -81,15 +82,10 @@ class LocalJobs:
                 os.kill(int(job_id), signal.SIGINT)
 
 
-class ClusterRun:
+class ClusterRun(Started):
     """Run on a cluster: its job, or the tries to submit one.
 
-    Args:
-        slots: of the cluster.
-        run: of the grid.
-        script: absolute path.
-        token: of a submission that an earlier launcher has made; "" for none.
-        job_id: of that submission.
+    Token and job_id are those of a submission that an earlier launcher has made; "" for none.
     """
 
     def __init__(self, slots: ClusterSlots, run: GridRun, script: str, token: str = "", job_id: str = "") -> None:
@@ -258,10 +254,7 @@ class ClusterSlots:
     """
 
     def __init__(self, executor: submitit.AutoExecutor, n_slots: int) -> None:
-        try:
-            import submitit
-        except ImportError as error:
-            raise ImportError("ClusterSlots: submitit is missing. Install it: pip install rlpyt[cluster]") from error
+        submitit = optional_package("submitit", "ClusterSlots", "cluster")
         if not isinstance(executor, submitit.AutoExecutor):
             raise TypeError(
                 f"ClusterSlots: executor is {executor!r:.200}; expected a submitit.AutoExecutor. Write "

@@ -97,9 +97,6 @@ class Runs:
     """Runs that a queue starts in their order, all known from the beginning: those of a grid.
 
     A subclass can add runs later, end some early, and act on their ends.
-
-    Args:
-        runs: finished ones too.
     """
 
     def __init__(self, runs: Sequence[Launched] = ()) -> None:
@@ -132,15 +129,7 @@ class Runs:
 
 
 class Queue:
-    """Queue of runs over run slots.
-
-    Args:
-        source: of the runs.
-        back_end: place of the runs.
-        script: absolute path of the script.
-        retries: how often a run that fails is started again.
-        table: picture of the runs.
-    """
+    """Queue of runs over run slots; a run that fails is started again, `retries` times."""
 
     def __init__(self, source: Runs, back_end: BackEnd, script: str, retries: int, table: GridTable) -> None:
         self._back_end, self._script, self._retries, self._table = back_end, script, retries, table

@@ -33,13 +33,7 @@ class JobFiles:
         return cls(run.log_dir / f"run_{run.run_ID}{JOB_SUFFIX}")
 
     def begin(self, token: str, job_id: str = "", cluster: str = "slurm") -> None:
-        """Write the record: before the submission without the job's id, and after it again.
-
-        Args:
-            token: of the submission.
-            job_id: number of the job.
-            cluster: job system that knows the number.
-        """
+        """Write the record: before the submission without the job's number, and after it again."""
         write_json(self._record, {"token": token, "job_id": job_id, "cluster": cluster})
 
     def read(self) -> tuple[str, str]:

@@ -27,11 +27,7 @@ _LIBC = ctypes.CDLL(None)  # loaded before a process is forked
 
 
 class LocalRun(Started):
-    """Process of a run.
-
-    Args:
-        process: whose process group is its own, so that Ctrl-C reaches the launcher alone.
-    """
+    """Process of a run, whose process group is its own, so that Ctrl-C reaches the launcher alone."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process

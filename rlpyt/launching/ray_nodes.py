@@ -141,9 +141,8 @@ def main() -> None:
 class SlotsActor:
     """Actor that passes requests on to the process of a node's run slots.
 
-    Args:
-        threads: OMP_NUM_THREADS of the launcher; Ray sets another.
-        directory: working directory of the launcher, which is that of the runs where the node has it.
+    The process has OMP_NUM_THREADS of the launcher, where Ray sets another, and its working directory, where the node
+    has it.
     """
 
     def __init__(self, threads: str | None, directory: str) -> None:
@@ -186,10 +185,8 @@ class Reference(NamedTuple, Generic[R]):
 class Node:
     """Twin of a node: its actor, and what it has last said of its runs.
 
-    Args:
-        connection: to the cluster.
-        node: which the actor takes as a whole, so that no other grid gets it.
-        timeout: seconds without an answer after which the node counts as lost.
+    The actor takes the node as a whole, so that no other grid gets it. After `timeout` seconds without an answer the
+    node counts as lost.
     """
 
     def __init__(self, connection: RayConnection, node: RayNode, timeout: float) -> None:
@@ -247,23 +244,13 @@ class Node:
 
 
 class RayRun(Started):
-    """Run on a node.
-
-    Args:
-        node: on which it is.
-        number: of its start.
-    """
+    """Run on a node, by the number of its start."""
 
     def __init__(self, node: Node, number: int) -> None:
         self._node, self._number = node, number
 
     def poll(self) -> int | None:
-        """Return the exit code, negative for a signal; None while the run goes on.
-
-        Raises:
-            SlotLost: if the node is lost.
-            RuntimeError: if the run cannot start there.
-        """
+        """Return the exit code, as a `Started`; a RuntimeError says why the run cannot start there."""
         code = self._node.codes().get(self._number)
         if isinstance(code, str):
             raise RuntimeError(f"RayNodes: {self._node.name}: {code}.")
