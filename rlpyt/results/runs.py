@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlpyt.logging.plots import read_progress
-from rlpyt.results.run_settings import Value, settings_of, text_of
+from rlpyt.results.run_settings import Value, inside, settings_of, text_of
 from rlpyt.run_records import (
     PARAMS_FILE,
     STEPS,
@@ -73,25 +73,20 @@ class RunResult:
     @property
     def seed(self) -> Value:
         """Seed of the run, also one that it drew; None if none is recorded."""
-        for place in ("plan", "runner", ""):
-            part = self.params.get(place) if place else self.params
-            part = part.get("settings", part) if isinstance(part, dict) else {}
-            if isinstance(part, dict) and part.get("seed") is not None:
-                return settings_of({"seed": part["seed"]})["seed"]
+        for place in (("plan",), ("runner", "settings"), ("runner",), ()):
+            if (seed := inside(self.params, *place, "seed")) is not None:
+                return settings_of({"seed": seed})["seed"]
         return None
 
     @property
     def gives_compute(self) -> bool:
         """Whether the user gave the compute settings, and did not leave them to the runner."""
-        runner = self.params.get("runner")
-        settings = runner.get("settings") if isinstance(runner, dict) else None
-        return isinstance(settings, dict) and isinstance(settings.get("settings"), dict)
+        return isinstance(inside(self.params, "runner", "settings", "settings"), dict)
 
     @property
     def start(self) -> tuple[Path, str] | None:
         """Folder and run_ID that it was started with, equal for a second start; None where it took any free number."""
-        logger = self.params.get("logger")
-        run_id = logger.get("run_ID") if isinstance(logger, dict) else None
+        run_id = inside(self.params, "logger", "run_ID")
         return None if run_id is None else (self.directory.parent, str(run_id))
 
     @property
