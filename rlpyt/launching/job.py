@@ -26,13 +26,8 @@ class RunOfJob:
     """Run in a job: a process of its own, which saves its work when SLURM ends the job.
 
     The job ends with the exit code of the run, and with 85 if the run is to go on. Then it stands in the queue again
-    under its own number, or, where SLURM refuses that, the launcher submits another job.
-
-    Args:
-        script: Python file that is called with code, log_dir, run_ID and the arguments of the run.
-        run: of the grid.
-        files: shared with the launcher.
-        token: of this submission.
+    under its own number, or, where SLURM refuses that, the launcher submits another job. It shares files with the
+    launcher, and the token is that of its submission.
     """
 
     def __init__(self, script: str, run: GridRun, files: JobFiles, token: str) -> None:

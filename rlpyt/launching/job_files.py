@@ -18,10 +18,8 @@ class JobFiles:
     """Files of a run's job beside the run: `run_<ID>.job` and those that begin with its name.
 
     Each submission has a token. Whoever makes the file of the token first has it: the job, or a launcher that does not
-    know whether the job was submitted. So at most one of several submissions runs.
-
-    Args:
-        record: `run_<ID>.job`, written by the launcher alone.
+    know whether the job was submitted. So at most one of several submissions runs. The launcher alone writes the
+    record.
     """
 
     def __init__(self, record: Path) -> None:

@@ -45,10 +45,7 @@ class NodeSlots(CallServer):
     """Run slots of this machine, whose runs wait for those of the same directory elsewhere.
 
     A run holds the file `run_<run_ID>.lock` of its variant's folder. So a run of a node that only seems lost, or of a
-    launcher that was killed, has saved its work before the same run goes on here.
-
-    Args:
-        wait_seconds: longest time to wait for another holder of a run.
+    launcher that was killed, has saved its work before the same run goes on here, or `wait_seconds` are over.
     """
 
     _slots: LocalSlots
@@ -62,10 +59,7 @@ class NodeSlots(CallServer):
     def open(self, code: str | None, set_egl_device: bool, max_slots: int) -> int | str:
         """Make the slots; return their number, or why the code does not fit this machine.
 
-        Args:
-            code: of the affinity; None is `quick_affinity_code` for the cores of Ray.
-            set_egl_device: whether a run renders on its GPU.
-            max_slots: most slots where there is no code.
+        No code is that of `quick_affinity_code`, for `max_slots` at most: the cores that Ray deals.
         """
         try:
             if code is None:
