@@ -277,7 +277,7 @@ class Queue:
 
     def _pass_signals_on(self) -> None:
         """Pass on the first two signals, and later kill what is left."""
-        running = [run for run in self.runs if run.process is not None]
+        running = [run.process for run in self.runs if run.process is not None]
         if self._has_signal():
             self._passed_on += 1
             self._table.say(
@@ -288,13 +288,11 @@ class Queue:
             )
             if self._passed_on == 2:
                 self._kill_at = time.monotonic() + _KILL_SECONDS
-            for run in running:
-                assert run.process is not None
-                run.process.stop(signal.SIGTERM if self._passed_on == 1 else signal.SIGINT)
+            for process in running:
+                process.stop(signal.SIGTERM if self._passed_on == 1 else signal.SIGINT)
         if self._kill_at is not None and time.monotonic() > self._kill_at:
-            for run in running:
-                assert run.process is not None
-                run.process.stop(signal.SIGKILL)
+            for process in running:
+                process.stop(signal.SIGKILL)
 
 
 def _ended(code: int) -> str:
