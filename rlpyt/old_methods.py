@@ -264,7 +264,7 @@ SET_LATER: dict[str, dict[str, str]] = {
         **dict.fromkeys(("_bound", "descents", "generator", "batch_spec", "steps_per_itr", "n_steps"), _INITIALIZE),
         "optim_kwargs": _INIT,
     },
-    "BaseAgent": dict.fromkeys(("networks", "numbers", "head", "annealing", "by_hand"), _INIT),
+    "BaseAgent": dict.fromkeys(("networks", "numbers", "head", "by_hand"), _INIT),
     "BaseSampler": {"batches": _AT_WORK},
     "MinibatchRlBase": dict.fromkeys(("check_finite", "agree_to_stop", "save_due_checkpoint"), _TRAIN),
 }

@@ -114,7 +114,7 @@ class RecurrentDdpgAgent(NoisyMu, QpgAgent, MuAgent):
 
 
 @kind_of(Td3Agent)
-class RecurrentTd3Agent(NoisyTarget, QpgAgent, NoisyTargetAgent):
+class RecurrentTd3Agent(NoisyTarget, NoisyMu, QpgAgent, NoisyTargetAgent):
     """`Td3Agent` whose features carry a state."""
 
     recurrent: bool | str = True
