@@ -358,11 +358,7 @@ def _warn_of_stale_networks(clone: BaseAgent) -> None:
 
 
 def as_base_agent(agent: Agent, who: str) -> BaseAgent:
-    """Return an agent whose networks a function may reach into.
-
-    Raises:
-        TypeError: if it is of another kind.
-    """
+    """Return an agent whose networks a function may reach into; refuse another kind."""
     if not isinstance(agent, BaseAgent):
         raise TypeError(f"{who}: the agent is a {type(agent).__name__}; expected a BaseAgent of rlpyt.agents.")
     return agent

@@ -24,10 +24,8 @@ class ByHand:
     `eval_mode` and `sample_mode` begin an episode in evaluation or in training; without either the first `step` acts as
     after `eval_mode(0)`. The noise follows torch's global seed.
 
-    Args:
-        agent: that acts.
-        actor: of a sampler, where an agent whose class has a `step` of its own acts for one (see `rlpyt.old_steps`);
-            None makes actors for as many rows as a script gives.
+    It makes actors for as many rows as a script gives; or it is given that of a sampler, for which an agent whose class
+    has a `step` of its own acts (see `rlpyt.old_steps`).
     """
 
     def __init__(self, agent: Agent, actor: ModelActor | None = None) -> None:
@@ -137,14 +135,8 @@ def rows_of(
 ) -> tuple[Buffer, bool]:
     """Return what an agent is given as tensors [B, ...], and whether it was one row without B.
 
-    Args:
-        env_spaces: of the environment.
-        observation: in row form but for its dtypes, tensors or arrays, [...] or [B, ...]; of a Dict a dictionary too.
-        prev_action: likewise; None is the null action.
-        prev_reward: [] or [B]; None is 0.
-
-    Raises:
-        ValueError: if shapes are others, or the three do not go together.
+    All three are in row form but for their dtypes, tensors or arrays, [...] or [B, ...]; of a Dict a dictionary too. A
+    previous action or reward that is None is the null one. Other shapes are refused.
     """
     space, null = env_spaces.observation, null_value(env_spaces.observation)
     rows = as_tensors(space, observation, null, "observation")
@@ -167,11 +159,7 @@ def rows_of(
 
 
 def check_spaces(expected: EnvSpaces, env: EnvAdapter) -> None:
-    """Refuse an environment whose spaces are not the agent's; bounds of observations may differ.
-
-    Raises:
-        ValueError: if it has others.
-    """
+    """Refuse an environment whose spaces are not the agent's; bounds of observations may differ."""
     if not (same_rows(env.spaces.observation, expected.observation) and env.spaces.action == expected.action):
         raise ValueError(
             f"Playing in {env.name}: its spaces are {env.spaces}; expected those of the agent, {expected}. Make the "

@@ -80,10 +80,9 @@ class Held(Generic[T]):
 
 
 class Numbers(nn.Module):
-    """Numbers of an agent by name, in one float64 buffer: they go where the networks that act go, but for devices.
+    """Numbers of an agent, so many of each name and 0 at first, in one float64 buffer.
 
-    Args:
-        sizes: of each name, how many numbers it has; all are 0 at first.
+    They go where the networks that act go, but for devices.
     """
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
@@ -151,12 +150,12 @@ class Networks(AgentNetworks):
 
     def named(self, key: str) -> nn.Module:
         """Return a network by its key."""
-        for networks in (self.acting, self.learning):
-            if key in networks:
-                return networks[key]
-        raise AttributeError(
-            f"{self._owner} has no network {key!r}: it is not initialised, a worker's copy, or made without it."
-        )
+        networks = self.acting if key in self.acting else self.learning
+        if key not in networks:
+            raise AttributeError(
+                f"{self._owner} has no network {key!r}: it is not initialised, a worker's copy, or made without it."
+            )
+        return networks[key]
 
     def check_built(self) -> None:
         """Raise RuntimeError if the networks are not built."""

@@ -33,16 +33,13 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 
 def build_model(who: str, Cls: Any, offered: Kwargs, kwargs: Kwargs) -> nn.Module:
-    """Return a new model. Sizes that are numpy integers reach it as int, as torch's recurrent layers ask.
+    """Return a new model; refuse what makes none, or takes other arguments.
 
     Args:
         who: names the agent and its argument in messages.
         Cls: a class, or any callable that returns a module.
         offered: what the agent tells its models; those of them are given that `Cls` takes, all if it has `**kwargs`.
         kwargs: what the user gave beside, which comes first; every model gets a copy of its own.
-
-    Raises:
-        TypeError: if `Cls` is no callable, takes other arguments, or does not return a module.
     """
     if isinstance(Cls, nn.Module) or not callable(Cls):
         raise TypeError(
@@ -92,6 +89,7 @@ def _call(who: str, Cls: Callable[..., Any], offered: Kwargs, kwargs: Kwargs) ->
     except Exception:  # an open file, for one, is the same in all models
         kwargs = dict(kwargs)
     given = {**{name: x for name, x in offered.items() if takes_all or name in by_name}, **kwargs}
+    # torch's recurrent layers ask for plain integers.
     given = {name: int(x) if isinstance(x, np.integer) else x for name, x in given.items()}
     missing = [name for name, p in by_name.items() if p.default is p.empty and name not in given]
     if missing:

@@ -42,12 +42,8 @@ _BOUNDS = {spaces.Box: ("low", "high"), spaces.Discrete: ("n", "start"), spaces.
 class DeterministicPolicy:
     """Deterministic policy of an agent over plain tensors, all with B first.
 
-        action = policy(observation)
-        action, *state = policy(observation, prev_action, prev_reward, *state)
-
-    Args:
-        agent: initialised.
-        reads_previous: whether the second form is meant.
+    action = policy(observation)
+    action, *state = policy(observation, prev_action, prev_reward, *state)    # if it `reads_previous`
     """
 
     def __init__(self, agent: BaseAgent, reads_previous: bool) -> None:

@@ -41,12 +41,7 @@ class PopulationInfo(NamedArrayTuple):
 
 
 class Population(nn.Module):
-    """Parameters of all individuals, which reach the workers as other weights do.
-
-    Args:
-        parameters: [D], of every individual until others are set.
-        size: individuals.
-    """
+    """Parameters of all individuals, [D] each and first the same, which reach the workers as other weights do."""
 
     individuals: torch.Tensor
     generation: torch.Tensor

@@ -210,11 +210,7 @@ class Head:
         return output
 
     def best(self, output: Buffer) -> Buffer:
-        """Return the actions [B] of a deterministic evaluation, of what `read` returned.
-
-        Raises:
-            TypeError: if the head has no such rule.
-        """
+        """Return the actions [B] of a deterministic evaluation, of what `read` returned."""
         raise TypeError(
             f"{type(self).__name__}: has no rule for a deterministic evaluation; expected one. Write best(self, "
             f"output), which returns actions [B] without noise, or act of {type(self.agent).__name__}."
