@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from numbers import Real
 from typing import Any, ClassVar, Self
 
@@ -100,7 +99,7 @@ class PPO(PolicyGradientAlgo):
         """Return what was given, or with `linear_lr_schedule` a line to zero for a plain rate or clip."""
         value: Any = getattr(self, name)
         if name in ("learning_rate", "ratio_clip") and self.linear_lr_schedule and isinstance(value, Real):
-            return _line_to_zero(float(value))
+            return Linear(float(value))
         return super().schedule_of(name)
 
     def learn(self, itr: int) -> Metrics:
@@ -117,7 +116,9 @@ class PPO(PolicyGradientAlgo):
                 rows = UpdateRows(minibatch, rnn_state, weight_of(self, minibatch))
                 for name, value in self.update(rows, hyper).items():
                     metrics[name].append(value)
-            if hyper.target_kl is not None and is_far(self, metrics.get("kl", []), hyper.target_kl):
+            # By all replicas' last rows. One synchronisation, and only where a limit was set.
+            kls = metrics.get("kl", []) if hyper.target_kl is not None else []
+            if kls and self.global_rows.mean(kls[-1]) > hyper.target_kl:
                 break
         # After the updates: the first ratio of the next batch is exactly 1 only if acting and learning normalise alike.
         self.agent.networks.update_obs_rms(batch.agent_inputs.observation, batch.valid)
@@ -130,8 +131,7 @@ class PPO(PolicyGradientAlgo):
     ) -> Iterator[tuple[LossInputs, Buffer]]:
         """Yield the batch in random minibatches: valid rows of it, or sequences of it where the agent is recurrent.
 
-        Every replica deals its own rows to as many minibatches. One without a valid row in any replica is left out.
-        Where only this replica has none, it has weight 0.
+        One without a valid row in any replica is left out; where only this replica has none, it has weight 0.
 
         Args:
             batch: [T, B].
@@ -201,14 +201,6 @@ def random_parts(algo: PPO, idxs: torch.Tensor) -> Sequence[torch.Tensor]:
     return idxs[order].tensor_split(int(algo.minibatches))
 
 
-def is_far(algo: PPO, kls: Sequence[torch.Tensor], target_kl: float) -> bool:
-    """Return whether the policy is further than `target_kl` from the one that acted, by all replicas' last rows.
-
-    One synchronisation, and only where a limit was set.
-    """
-    return any(bool(algo.global_rows.mean(kl) > target_kl) for kl in kls[-1:])
-
-
 def weight_of(algo: PPO, minibatch: LossInputs) -> float:
     """Return the weight of a minibatch's loss among those of the other replicas; refuse one without."""
     if minibatch.weight is None and not algo.global_rows.alone:
@@ -228,8 +220,3 @@ def _uncounted_row(flat: LossInputs) -> LossInputs:
 def n_epochs(hyper: Hyper) -> int:
     """Return the epochs of a batch, as they stand."""
     return max(1, round(hyper.epochs))
-
-
-@cache
-def _line_to_zero(start: float) -> Linear:
-    return Linear(start)
