@@ -47,7 +47,6 @@ class PPO(PolicyGradientAlgo):
     opt_info_fields: ClassVar[tuple[str, ...]] = (*PolicyGradientAlgo.opt_info_fields, "kl", "clipFraction")
 
     value_loss_coeff: ScheduleLike = 1.0
-    """Weight of the value loss."""
     minibatches: int = 4
     """Minibatches an epoch; must divide the rows of a batch (a recurrent agent's: the environments). Fixed for the run,
     as it is the size of an update."""
