@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import torch
 
 from rlpyt.algos.metrics import stack_metrics
-from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, UpdateRows
+from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, UpdateRows, actor_critic_loss
 from rlpyt.core import Metrics, PolicyAgent
 from rlpyt.functional import (
     CountLike,
@@ -20,9 +20,7 @@ from rlpyt.functional import (
     approx_kl,
     clip_fraction,
     clipped_value_loss,
-    mean_perplexity,
     ppo_clip_loss,
-    valid_mean,
     value_loss,
 )
 from rlpyt.namedarraytuple import Buffer
@@ -173,17 +171,11 @@ class PPO(PolicyGradientAlgo):
             v_loss = clipped_value_loss(
                 value, batch.old_value, batch.return_, value_clip=hyper.value_clip, valid=batch.valid
             )
-        mean_entropy = valid_mean(entropy, batch.valid)
-        loss = pi_loss + hyper.value_loss_coeff * v_loss - hyper.entropy_loss_coeff * mean_entropy
+        loss, metrics = actor_critic_loss(pi_loss, v_loss, entropy, batch.valid, hyper)
         with torch.no_grad():
-            perplexity = mean_perplexity(entropy, batch.valid)
             kl = approx_kl(log_prob, batch.old_log_prob, batch.valid)
             clipped = clip_fraction(log_prob, batch.old_log_prob, ratio_clip=hyper.ratio_clip, valid=batch.valid)
-        metrics = {
-            **{"loss": loss, "valueLoss": v_loss, "entropy": mean_entropy, "perplexity": perplexity},
-            **{"kl": kl, "clipFraction": clipped},
-        }
-        return loss, {name: metric.detach() for name, metric in metrics.items()}
+        return loss, {**metrics, "kl": kl, "clipFraction": clipped}
 
     def plan(self) -> dict[str, object]:
         """Return what an iteration will do; see `rlpyt.core.Algorithm`."""
