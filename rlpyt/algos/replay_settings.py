@@ -17,7 +17,7 @@ from rlpyt.algos.augmentation import Augmentation
 from rlpyt.algos.base import AnyAlgorithm
 from rlpyt.algos.metrics import part_of
 from rlpyt.core import Agent, Replay
-from rlpyt.functional import CountLike, Linear, ScheduleLike
+from rlpyt.functional import CountLike, Linear, ScheduleLike, as_schedule
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.replays import (
     Index,
@@ -233,7 +233,9 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
     def rehearsal(self, agent: Agent, batch_spec: BatchSpec, max_rows: int) -> tuple[Self, BatchSpec]:
         """Return one that draws an update from a small replay; see `rlpyt.core.Algorithm.rehearsal`."""
         own = self.replace(min_steps_learn=0, replay_folder=None)
-        n_draws, of_draw = draws_of(own, own.hyper(0)), rows_of_draw(own)
+        schedule = own.schedule_of(name := _batch_setting(own))
+        assert schedule is not None
+        n_draws, of_draw = whole_count(as_schedule(schedule, 2**62, name)(0)), rows_of_draw(own)
         if self.batch_T is None:
             own.batch_size = n_draws = min(n_draws, max_rows)
         else:
