@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
@@ -22,7 +22,7 @@ from rlpyt.functional import (
 )
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.settings import Hyper, chosen
-from rlpyt.types import AgentInputs, BatchSpec, Run, Samples, StateDict
+from rlpyt.types import AgentInputs, Run, Samples, StateDict
 from rlpyt.utils.arrays import buffer_to
 
 
@@ -104,11 +104,6 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
         super().initialize(agent, run)
         self.batch_size = self.batch_spec.size
         self.reward_scale = RewardScale(self.batch_spec.B, agent) if self.normalize_reward else None
-
-    def rehearsal(self, agent: PolicyAgent, batch_spec: BatchSpec, max_rows: int) -> tuple[Self, BatchSpec]:
-        """Return the same algorithm for a batch of at most `max_rows`; see `rlpyt.core.Algorithm.rehearsal`."""
-        T = min(batch_spec.T, max_rows)
-        return self.replace(), BatchSpec(T, min(batch_spec.B, max(1, max_rows // T)))
 
     def loss_inputs(self, samples: Samples, hyper: Hyper) -> tuple[LossInputs, Buffer]:
         """Return a batch with its advantages, on the agent's device, and the recurrent state before its first row.

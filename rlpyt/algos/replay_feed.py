@@ -47,13 +47,13 @@ class ReplayFeed:
     """
 
     def __init__(self, algo: AnyAlgorithm, run: Run, errors: Errors | None = None) -> None:
-        assert run.example is not None
         self.algo = algo = cast(OffPolicyAlgo[Any], algo)
         self.agent: Agent = algo.agent
         self.errors = errors
         self.last_done: dict[str, int] = {}
         """Updates when what is done every so many of them was done last, by its name."""
         _check_run(algo, run)
+        assert run.example is not None
         self._draws = 0
         self._set_draws(algo.hyper(0))
         self.augmentation = RandomShift(int(algo.random_shift)) if algo.random_shift else algo.augment

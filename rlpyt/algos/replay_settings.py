@@ -16,8 +16,8 @@ import torch
 from rlpyt.algos.augmentation import Augmentation
 from rlpyt.algos.base import AnyAlgorithm
 from rlpyt.algos.metrics import part_of
-from rlpyt.core import Agent, Replay
-from rlpyt.functional import CountLike, Linear, ScheduleLike, as_schedule
+from rlpyt.core import Replay
+from rlpyt.functional import CountLike, Linear, ScheduleLike
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.replays import (
     Index,
@@ -38,23 +38,6 @@ from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_leaves, 
 from rlpyt.utils.checks import share_of
 from rlpyt.utils.rw_lock import NoLock
 from rlpyt.utils.shared_memory import free_memory, total_memory
-
-
-class _OldName:
-    """Attribute by the name that it had in rlpyt 0.1."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, part: object | None, owner: type) -> Any:
-        return self if part is None else getattr(part, self._name)
-
-    def __set__(self, part: object, value: object) -> None:
-        setattr(part, self._name, value)
-
-
-_REHEARSAL_B = 8  # environments whose rows are made up
-_FRAMES = 16  # more than a stack of them has
 
 
 @dataclass(kw_only=True, eq=False)
@@ -230,26 +213,18 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
             )
         return self.replace(**{name: share_of(type(self).__name__, name, cast(int, size), n_replicas)})
 
-    def rehearsal(self, agent: Agent, batch_spec: BatchSpec, max_rows: int) -> tuple[Self, BatchSpec]:
-        """Return one that draws an update from a small replay; see `rlpyt.core.Algorithm.rehearsal`."""
-        own = self.replace(min_steps_learn=0, replay_folder=None)
-        schedule = own.schedule_of(name := _batch_setting(own))
-        assert schedule is not None
-        n_draws, of_draw = whole_count(as_schedule(schedule, 2**62, name)(0)), rows_of_draw(own)
-        if self.batch_T is None:
-            own.batch_size = n_draws = min(n_draws, max_rows)
-        else:
-            own.batch_B = n_draws = max(1, min(n_draws, max_rows // of_draw))
-        interval = max(1, int(self.store_rnn_state_interval))
-        B = min(n_draws, _REHEARSAL_B)
-        of_sequence = int(self.warmup_T) + int(self.batch_T or 0) + int(self.n_step_return)
-        T = math.ceil(n_draws / B) * interval + of_sequence + interval + _FRAMES  # a place of its own for every draw
-        return own.replace(replay_size=2 * T * B, replay_ratio=n_draws * of_draw / (T * B)), BatchSpec(T, B)
-
     # ---- the replay ----
 
     lock = NoLock()  # of the run: whether another process appends to the replay
-    replay_buffer = _OldName("replay")
+
+    @property
+    def replay_buffer(self) -> Replay:
+        """The replay, by the name that it had in rlpyt 0.1."""
+        return self.replay
+
+    @replay_buffer.setter
+    def replay_buffer(self, replay: Replay) -> None:
+        self.replay: Replay = replay
 
     def initialize_replay_buffer(
         self, examples: Samples, batch_spec: BatchSpec, world_size: int, rng: np.random.Generator
@@ -263,7 +238,7 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
             rng: the random stream of the replay.
         """
         example = part_of(self, "samples_to_buffer", self.samples_to_buffer(examples), SamplesToBuffer)
-        self.replay: Replay = make_replay(self, example, batch_spec.B, world_size, rng)
+        self.replay = make_replay(self, example, batch_spec.B, world_size, rng)
 
     def samples_to_buffer(self, samples: Samples) -> SamplesToBuffer:
         """Return the rows of a batch that the replay stores."""
