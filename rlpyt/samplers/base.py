@@ -48,10 +48,6 @@ class BaseSampler(Settings, Sampler):
         TypeError: if EnvCls cannot be called.
     """
 
-    default_acting_threads: ClassVar[int | None] = None
-    """Torch threads while collecting where none were given; None leaves them as the run has set them."""
-    shares_memory: ClassVar[bool] = False
-    """Whether other processes write the rows."""
     notes_progress: ClassVar[bool] = False
     """Whether the parts note each step and row, so that another process can see if they stand still."""
     traj_states = TypedTrajStates()
@@ -318,9 +314,8 @@ def whole_setting(sampler: BaseSampler, name: str, least: int = 1, expected: str
 
 
 def threads_of(sampler: BaseSampler) -> int | None:
-    """Return the torch threads while collecting; None leaves them as the run has set them."""
-    given = None if sampler.acting_threads is None else whole_setting(sampler, "acting_threads")
-    return given or sampler.default_acting_threads
+    """Return the torch threads while collecting; None picks."""
+    return None if sampler.acting_threads is None else whole_setting(sampler, "acting_threads")
 
 
 def _check_settings(sampler: BaseSampler) -> None:
@@ -466,19 +461,20 @@ def _make_example(agent: Agent, check: Check, spec: FleetSpec) -> Samples:
 
 def _allocate(sampler: BaseSampler, example: Samples, specs: Specs, run: Run) -> dict[FleetRole, Rows]:
     """Allocate the rows of every fleet."""
+    workers_write = sampler._workers is not None
     train = allocate_rows(
         example,
         *sampler.batch_spec,
         bootstrap_value=run.bootstrap_value,
         bootstrap_inputs=run.bootstrap_inputs,
-        share_memory=sampler.shares_memory or run.share_memory,
+        share_memory=workers_write or run.share_memory,
         n_places=run.n_batches,
     )
     rows = {FleetRole.TRAIN: train}
     if FleetRole.EVAL in specs:
         example = example._replace(env=example.env._replace(env_info=None))
         n_envs = len(specs[FleetRole.EVAL].env_ranks)
-        rows[FleetRole.EVAL] = allocate_rows(example, 1, n_envs, share_memory=sampler.shares_memory)
+        rows[FleetRole.EVAL] = allocate_rows(example, 1, n_envs, share_memory=workers_write)
     return rows
 
 

@@ -35,7 +35,6 @@ class CpuSampler(WorkerSettings, BaseSampler):
     """
 
     acts_here: ClassVar[bool] = False
-    shares_memory: ClassVar[bool] = True
     server: ClassVar[Callable[..., Any]] = CollectorServer
 
     def start(self, specs: Specs, affinity: Kwargs) -> Check:

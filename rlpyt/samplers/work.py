@@ -32,7 +32,8 @@ class WorkHere(Environments):
         specs: of the fleets.
         parts: those of training, and that of evaluation where there is one, which stand at their first rows.
         overlap: see `Collector`.
-        n_threads: torch threads of this process meanwhile; None leaves them as the run has set them.
+        n_threads: torch threads of this process meanwhile; None leaves them as the run has set them, but for one where
+            environments step beside the network.
         times_of_others: returns the seconds of every activity in the processes that step the environments.
     """
 
@@ -45,8 +46,10 @@ class WorkHere(Environments):
         n_threads: int | None = None,
         times_of_others: Callable[[], Sequence[dict[str, float]]] = list,
     ) -> None:
-        self._specs, self._n_threads, self._times_of_others = specs, n_threads, times_of_others
+        self._specs, self._times_of_others = specs, times_of_others
         spec, ours = specs[FleetRole.TRAIN], parts[FleetRole.TRAIN]
+        # A team of threads beside environments that step is many times slower than one thread.
+        self._n_threads = n_threads or (1 if len(ours) > 1 else None)
         actors = [agent.actor(part.ranks, spec.global_B, spec.seed, restarts=spec.restarts) for part in ours]
         for actor in actors:
             actor.reset()  # an own agent that keeps state of its own begins with `reset`, and then `sample_mode`
