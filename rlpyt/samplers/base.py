@@ -24,8 +24,8 @@ from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import NO_LIMIT, FleetRole, FleetSpec, Specs, quotas
 from rlpyt.samplers.free import FreeBackgroundSampler
 from rlpyt.samplers.parts import in_order
-from rlpyt.samplers.states import StateKeeper, TypedTrajStates
-from rlpyt.samplers.work import Work
+from rlpyt.samplers.states import TypedTrajStates
+from rlpyt.samplers.work import StateKeeper, Work
 from rlpyt.samplers.workers import Workers
 from rlpyt.settings import Settings
 from rlpyt.types import SUCCESS_KEYS, BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo, as_success, traj_info_maker
@@ -176,8 +176,7 @@ class BaseSampler(Settings, Sampler):
             run.progress.beat_from_now()
         self._traj_info_kwargs = dict(run.traj_info_kwargs)
         self._specs, self._evaluates_beside = specs_of(self, run), run.eval_beside
-        train = self._specs[FleetRole.TRAIN]
-        self._keeper = StateKeeper(type(self).__name__, train.env_ranks, train.global_B)
+        self._keeper = StateKeeper(type(self).__name__, self._specs[FleetRole.TRAIN])
         check = self.start(self._specs, run.affinity)
         self.why_not_set_back = check.why_not_set_back
         # Of the process with the most, which steps one after the other.
@@ -292,8 +291,7 @@ class BaseSampler(Settings, Sampler):
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned, of any number of workers and any class of sampler."""
-        load, seeds = work_of(self).load_state_dict, self._specs[FleetRole.TRAIN].seeds
-        self.n_cut_episodes += self._keeper.load(state_dict, seeds, load)
+        self.n_cut_episodes += self._keeper.load(state_dict, work_of(self))
         if self._workers is not None:
             self._workers.pool.count_restarts(state_dict.get("restarts", 0))
 
