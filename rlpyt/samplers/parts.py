@@ -44,7 +44,7 @@ def in_order(itr: int, completed: Iterable[CompletedTraj]) -> list[TrajInfo]:
 
 
 class Environments(ABC):
-    """Environments, as one part or as several."""
+    """Training environments, wherever they are: a part, a collector over parts, the work of a sampler."""
 
     @abstractmethod
     def wake(self) -> None:

@@ -34,13 +34,6 @@ AnyMessage: TypeAlias = Message[S, Picklable]
 """Call of any reply."""
 
 
-class SetUp(NamedTuple, Generic[S]):
-    """Call that every new worker is sent before it works, and the check of its reply."""
-
-    message: AnyMessage[S]
-    accept: Callable[[Picklable], None]
-
-
 def _same_request(progress: Progress, request: Call[S, R]) -> Call[S, R]:
     return request
 
@@ -155,7 +148,8 @@ class WorkerPool(Generic[S]):
         self._restarts, self._restart_seconds = restarts, restart_seconds
         self._restarted_at: list[float] = []  # all restarts of the run
         self._under_way: dict[int, AnyMessage[S]] = {}  # calls without a reply yet, by rank
-        self._set_up: dict[int, list[SetUp[S]]] = {rank: [] for rank in range(n_workers)}
+        # Calls that every new worker is sent before it works, and the checks of the replies.
+        self._set_up = {rank: list[tuple[AnyMessage[S], Callable[[Picklable], None]]]() for rank in range(n_workers)}
         self._workers: list[AnyWorker] = []
         reserve_descriptors(_FILES_A_WORKER * n_workers)
         try:
@@ -237,7 +231,7 @@ class WorkerPool(Generic[S]):
         replies = self.receive(list(messages))
         for (rank, message), reply in zip(messages.items(), replies, strict=True):
             accept(reply)
-            self._set_up[rank].append(SetUp(message, accept))
+            self._set_up[rank].append((message, accept))
         return replies
 
     def _replace(self, error: WorkerError) -> AnyWorker:
