@@ -101,7 +101,6 @@ class BaseSampler(Settings, Sampler):
         self._specs: Specs = {}
         self._evaluates_beside = False
         self._first_statistics: dict[str, float] = {}  # that every trajectory of these environments has
-        self._traj_info_kwargs: Kwargs = {}
         self._workers: Workers[Any] | None = None  # processes of this sampler, where it has any
         self._work: Work | None = None
 
@@ -174,7 +173,6 @@ class BaseSampler(Settings, Sampler):
         self._progress = run.progress
         if run.progress is not None and not self.notes_progress:
             run.progress.beat_from_now()
-        self._traj_info_kwargs = dict(run.traj_info_kwargs)
         self._specs, self._evaluates_beside = specs_of(self, run), run.eval_beside
         self._keeper = StateKeeper(type(self).__name__, self._specs[FleetRole.TRAIN])
         check = self.start(self._specs, run.affinity)
@@ -257,7 +255,8 @@ class BaseSampler(Settings, Sampler):
 
     def new_traj_info(self) -> TrajInfo:
         """Return the statistics of a trajectory that has not begun."""
-        traj_info = traj_info_maker(self.TrajInfoCls, self._traj_info_kwargs)()
+        kwargs = self._specs[FleetRole.TRAIN].traj_info_kwargs if self._specs else {}
+        traj_info = traj_info_maker(self.TrajInfoCls, kwargs)()
         for name, value in self._first_statistics.items():
             setattr(traj_info, name, value)
         return traj_info

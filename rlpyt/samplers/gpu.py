@@ -240,9 +240,8 @@ class ActionServer(Collects):
     def __init__(
         self, rank: int, progress: Progress, specs: Specs, sampler: GpuSampler, affinity: Affinity, device: str | None
     ) -> None:
-        self.specs, self.progress, self._sampler, self._device = specs, progress, sampler, device
-        spec = specs[FleetRole.TRAIN]
-        progress.env_rank = spec.env_ranks[0]
+        super().__init__(rank, progress, specs, cpus=None)
+        self._sampler, self._device, spec = sampler, device, specs[FleetRole.TRAIN]
         self._workers = env_workers(sampler, specs, vars(affinity), EnvServer.on_loss, progress.beat)
         # By the start method "here" this process is not the server's to pin.
         if affinity.set_affinity and affinity.master_cpus and sampler.start_method != HERE:

@@ -12,7 +12,7 @@ from rlpyt.logging import current_logger
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.collector import Collector, mean_of
 from rlpyt.samplers.evaluator import Evaluator, start_evaluator
-from rlpyt.samplers.fleet import Builds, Check
+from rlpyt.samplers.fleet import Check, FleetServer
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs
 from rlpyt.samplers.parts import CompletedTraj, Environments, Part
 from rlpyt.samplers.states import Loaded, joined, selected, why_no_state
@@ -101,7 +101,7 @@ class WorkHere(Environments):
         return self.collector.why_no_state()
 
 
-class Collects(Builds):
+class Collects(FleetServer):
     """Server of a process that collects and evaluates."""
 
     _agent: Agent

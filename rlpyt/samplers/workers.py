@@ -13,7 +13,7 @@ from rlpyt.core import Sampler
 from rlpyt.logging import current_logger
 from rlpyt.samplers.background import ProcessSettings
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.fleet import Builds, Built, Check
+from rlpyt.samplers.fleet import Built, Check, FleetServer
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.settings import Settings
 from rlpyt.types import Kwargs
@@ -196,11 +196,11 @@ class Workers(Generic[S]):
 
     def check(self) -> Check:
         """Let the first worker build, try and close one environment; return what it is like."""
-        return self.pool.ask({0: call(Builds.check)})[0]
+        return self.pool.ask({0: call(FleetServer.check)})[0]
 
     def build(self, accept: Callable[[list[Built]], None] = lambda built: None) -> list[Built]:
         """Let all build their environments; return what each fleet is like, each accepted, of later workers too."""
-        calls = dict.fromkeys(range(len(self.specs)), call(Builds.build))
+        calls = dict.fromkeys(range(len(self.specs)), call(FleetServer.build))
         return [built for some in self.pool.set_up(calls, accept) for built in some]
 
     def begin(self, requests: Sequence[AnyCall[S]]) -> None:
