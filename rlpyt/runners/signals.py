@@ -44,11 +44,7 @@ class Preemption:
         self._end: float | None = None  # None while no checkpoint can be saved
 
     def begin(self, max_minutes: float) -> None:
-        """Take requests from now on.
-
-        Args:
-            max_minutes: minutes until the end of the run's time; inf for no end.
-        """
+        """Take requests from now on; the run's time ends in `max_minutes`."""
         self._end = time.monotonic() + 60.0 * max_minutes
 
     def defer(self, signum: int) -> bool:
@@ -77,10 +73,8 @@ def signals_as_exceptions(defer: Callable[[int], bool] = lambda signum: False) -
     """Raise an exception on the `STOP_SIGNALS` while the block runs, so that a stopped run stops its workers.
 
     A handler of the user's for SIGINT, SIGHUP or SIGUSR1 stays, and so does a signal that is ignored, as under nohup.
-    After a SIGHUP it is ignored from then on: the shell's end may send it again while the script ends in order.
-
-    Args:
-        defer: called with the signal first; true if it will end the run later.
+    After a SIGHUP it is ignored from then on: the shell's end may send it again while the script ends in order. `defer`
+    is called with the signal first, and returns true if it will end the run later.
     """
 
     def stop(signum: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""Hooks, parts of the user's that are called while a run goes on; and the request to stop it."""
+"""Calls of the hooks of a run, and the request to stop it."""
 
 from __future__ import annotations
 
@@ -6,107 +6,25 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
-from rlpyt.core import Agent, Algorithm, EvalResult, Sampler
-from rlpyt.logging import Logger
+from rlpyt.core import EvalResult
 from rlpyt.logging.checkpoint_files import Content
 from rlpyt.logging.run_directory import outcome_of
 from rlpyt.logging.sinks import Row
+from rlpyt.runners.hooks import Hook, HookedRun
 from rlpyt.runners.training import Training
-from rlpyt.settings import Settings
 from rlpyt.types import StateDict
-from rlpyt.utils.replicas import Replicas
 
 _LETS_GO_ON = re.compile(r"(n_steps|hooks)\b")
-
-
-class HookedRun(Protocol):
-    """Runner as its hooks see it."""
-
-    algo: Algorithm[Agent]
-    agent: Agent
-    sampler: Sampler
-    training: Training
-    """What works in the run; `AsyncRl`, and replicas that divide batch sizes, do not work with `algo` and `sampler`."""
-    logger: Logger
-    n_itr: int
-    first_itr: int
-    """Iterations that were done when the run went on from a checkpoint; 0 for one that began."""
-    log_interval_itrs: int
-    stop_reason: str
-    """Why the run has stopped at a row of its log; empty if it has not."""
-
-    @property
-    def replicas(self) -> Replicas:
-        """This replica of the run and the others."""
-
-    @property
-    def steps_per_itr(self) -> int:
-        """Environment steps of one iteration, all replicas counted."""
-
-    def request_stop(self, reason: str) -> None:
-        """Stop the run in order at the row of the log that is written now, or next."""
 
 
 class HookError(RuntimeError):
     """Error of a run that ends as one of its hooks has raised; the message names the hook and the call."""
 
 
-@dataclass(eq=False)
-class Hook(Settings):
-    """Part that is called while a run goes on. A subclass overrides the calls that it needs.
-
-    Calls come from replica 0 alone. A call may read all parts of the runner, and end the run by
-    `runner.request_stop(why)`. It must draw no random numbers from global generators, and change no part: the numbers
-    of the run would change. What it raises ends the run.
-    """
-
-    def on_start(self, runner: HookedRun) -> None:
-        """Begin: all parts are built, and no row is written. What an earlier run has left here is to be forgotten."""
-
-    def on_row(self, runner: HookedRun, row: Row, step: int) -> None:
-        """Look at a row of the log, which was just written.
-
-        Args:
-            runner: of the run.
-            row: values by column name.
-            step: CumSteps of the row.
-        """
-
-    def on_evaluation(self, runner: HookedRun, result: EvalResult, step: int) -> None:
-        """Look at an evaluation, that of all replicas; its row is written next.
-
-        Args:
-            runner: of the run.
-            result: the episodes.
-            step: CumSteps of the agent that was evaluated.
-        """
-
-    def on_end(self, runner: HookedRun, status: str) -> None:
-        """Clean up: the sampler is closed already. A hook whose `on_start` has raised, or never came, is not called.
-
-        Args:
-            runner: of the run; its `stop_reason` says whether it was stopped.
-            status: "finished", "failed", "interrupted" or "preempted", by a checkpoint from which it goes on.
-        """
-
-    def state_dict(self) -> StateDict:
-        """Return what a checkpoint keeps of the hook, as plain data."""
-        return {}
-
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned, after `on_start` of a run that goes on."""
-
-
 def check_hooks(runner: str, hooks: object) -> None:
-    """Refuse hooks that are none.
-
-    Raises:
-        TypeError: if it is no list, or one of them is something else.
-    """
+    """Raise TypeError if it is no list, or one of the hooks is something else."""
     every: Sequence[object] = hooks if isinstance(hooks, list | tuple) else [None]
     if not all(isinstance(hook, Hook) for hook in every):
         raise TypeError(
@@ -116,12 +34,7 @@ def check_hooks(runner: str, hooks: object) -> None:
 
 
 class HookCalls:
-    """Calls of the hooks of a run, by replica 0.
-
-    Args:
-        hooks: of the run.
-        runner: of the run, which they are given.
-    """
+    """Calls of the hooks of a run, by replica 0; they are given the runner."""
 
     def __init__(self, hooks: Sequence[Hook], runner: HookedRun) -> None:
         self._hooks = hooks if not runner.replicas.rank else ()
@@ -206,10 +119,7 @@ class Stop:
     def agree(self, training: Training, n_done: int, complete_rows: Callable[[], None]) -> str:
         """Return the reason, if a replica was asked to stop before the row after `n_done` iterations.
 
-        Args:
-            training: which stops.
-            n_done: iterations that are done.
-            complete_rows: writes a row that was begun.
+        `complete_rows` writes a row that was begun.
         """
         if n_done >= training.n_itr:
             return ""  # the run ends here anyway
