@@ -136,16 +136,13 @@ class Agreement:
         if not self.replicas.largest(flags).any():
             self._others_listen = True
             return {}
-        reasons = self.replicas.gather(self._reason(error))
-        return {rank: reason for rank, reason in enumerate(reasons) if reason is not None}
-
-    def _reason(self, error: BaseException | None) -> _Reason | None:
+        own = None
         if error is not None:
             trace = "".join(traceback.format_exception(error))
-            return _Reason(f"{type(error).__name__}: {error}", 0, isinstance(error, TrainingDiverged), trace)
-        if self._signum:
-            return _Reason(f"was sent {signal.Signals(self._signum).name}.", self._signum)
-        return None
+            own = _Reason(f"{type(error).__name__}: {error}", 0, isinstance(error, TrainingDiverged), trace)
+        elif self._signum:
+            own = _Reason(f"was sent {signal.Signals(self._signum).name}.", self._signum)
+        return {rank: reason for rank, reason in enumerate(self.replicas.gather(own)) if reason is not None}
 
     # ---- what all have ----
 

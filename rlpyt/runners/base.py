@@ -16,8 +16,10 @@ from typing import Any, Literal, Self
 import torch
 
 from rlpyt.core import Agent, Algorithm, Metrics, Sampler, discount_at_start
-from rlpyt.logging import Logger, Sink, Verbosity, current_logger, plot_progress, silent_context
+from rlpyt.logging import Logger, Sink, Verbosity, current_logger, logger_context, plot_progress, silent_context
+from rlpyt.logging.segments import CheckpointError
 from rlpyt.old_names import serve_old_names
+from rlpyt.run_records import CHECKPOINTS
 from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.arguments import check_compute, check_launched, check_parameters, check_parts
 from rlpyt.runners.checkpointing import TrainingState, check_same, opened_checkpoints
@@ -27,18 +29,16 @@ from rlpyt.runners.from_params import (
     RecordError,
     chose_settings,
     compare_versions,
-    logging_on,
+    logger_settings,
     part_from_record,
     read_params,
-    resumable,
 )
-from rlpyt.runners.hook_calls import HookCalls, Stop, check_hooks
-from rlpyt.runners.hooks import Hook
+from rlpyt.runners.hooks import Hook, HookCalls, check_hooks
 from rlpyt.runners.plan import log_plan
 from rlpyt.runners.record import at_default, record_of, settings_of, settings_of_all_starts, write_record
 from rlpyt.runners.replica_group import ReplicaGroup
 from rlpyt.runners.rows import Rows
-from rlpyt.runners.signals import Preemption, signals_as_exceptions
+from rlpyt.runners.signals import Preemption, Stop, signals_as_exceptions
 from rlpyt.runners.training import InTurn, Training
 from rlpyt.settings import Settings, whole
 from rlpyt.types import Kwargs, Run, StateDict, TrajInfo
@@ -370,7 +370,12 @@ class MinibatchRlBase(Settings):
             ValueError: if a setting has changed with which the run would be another one.
             TypeError: if the run is one of another class.
         """
-        directory = resumable(run_dir, f"{cls.__name__}.resume")
+        directory = Path(os.path.abspath(run_dir))
+        if not directory.name.startswith("run_") or not any((directory / CHECKPOINTS).glob("*/manifest.json")):
+            raise CheckpointError(
+                f"{cls.__name__}.resume: got {run_dir}; expected the directory of a run, run_<run_ID>, with a "
+                "checkpoint. A run saves some if checkpoint_interval_steps or checkpoint_interval_minutes is set."
+            )
         params = read_params(directory)
         # The device, precision and threads that the run had chosen are in the checkpoint.
         if chose_settings(params["runner"]):
@@ -379,7 +384,9 @@ class MinibatchRlBase(Settings):
         if not isinstance(runner, cls):
             name = type(runner).__name__
             raise TypeError(f"{cls.__name__}.resume: {directory} is a run of {name}; expected {name}.resume.")
-        with logging_on(directory, params, sinks, verbosity):
+        options = logger_settings(directory, params.get("logger", {})) | ({"verbosity": verbosity} if verbosity else {})
+        run_ID, name = directory.name.removeprefix("run_"), params.get("name", "")
+        with logger_context(directory.parent, run_ID, name, sinks=sinks, resume=True, **options):
             runner.train()
         return runner
 

@@ -18,9 +18,9 @@ from rlpyt.logging.checkpoints import Checkpoints
 from rlpyt.logging.segments import CheckpointError
 from rlpyt.run_records import CHECKPOINTS, printable
 from rlpyt.runners.agreement import Agreement
-from rlpyt.runners.hook_calls import HookCalls, Stop
+from rlpyt.runners.hooks import HookCalls
 from rlpyt.runners.rows import Rows
-from rlpyt.runners.signals import Preempted, Preemption
+from rlpyt.runners.signals import Preempted, Preemption, Stop
 from rlpyt.runners.training import Training
 from rlpyt.types import StateDict
 from rlpyt.utils.compute import ComputeSettings
@@ -82,15 +82,8 @@ class TrainingState:
 class RunCheckpoints:
     """Checkpoints of one replica of a run. All replicas save at the same steps, and go on from the same one.
 
-    `go_on` comes first, then `save_due` after every iteration.
-
-    Args:
-        directory: of the run.
-        agreement: with the other replicas.
-        keep: the newest checkpoints that are kept.
-        steps_per_itr: environment steps of an iteration.
-        steps: environment steps between checkpoints; inf for none.
-        minutes: minutes between checkpoints; None for the default where no steps are given.
+    `go_on` comes first, then `save_due` after every iteration. What is kept, and the steps or minutes between
+    checkpoints, are as in the settings of the runner.
     """
 
     def __init__(

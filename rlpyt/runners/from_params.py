@@ -6,8 +6,7 @@ import importlib
 import importlib.util
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
@@ -18,12 +17,11 @@ import gymnasium
 import numpy as np
 import torch
 
-from rlpyt.logging import Sink, Verbosity, current_logger, logger_context
+from rlpyt.logging import current_logger
 from rlpyt.logging.checkpoint_files import Content
 from rlpyt.logging.params import versions
-from rlpyt.logging.segments import CheckpointError
 from rlpyt.logging.space_record import SPACES, unrecorded_in
-from rlpyt.run_records import CHECKPOINTS, load_json, printable
+from rlpyt.run_records import load_json, printable
 from rlpyt.runners.record import NUMBERS, TAGS, found_in, path_of
 from rlpyt.settings import Settings
 
@@ -140,26 +138,6 @@ def compare_versions(recorded: object) -> None:
     other = [f"{name} {before[name]} (now {now[name]})" for name in now if before.get(name, now[name]) != now[name]]
     if other:
         current_logger().log(printable(f"The record was made with {', '.join(other)}: the numbers may differ."))
-
-
-def resumable(run_dir: str | os.PathLike[str], who: str) -> Path:
-    """Return the directory of a run; raise CheckpointError if it is none, or has no checkpoint."""
-    directory = Path(os.path.abspath(run_dir))
-    if not directory.name.startswith("run_") or not any((directory / CHECKPOINTS).glob("*/manifest.json")):
-        raise CheckpointError(
-            f"{who}: got {run_dir}; expected the directory of a run, run_<run_ID>, with a "
-            "checkpoint. A run saves some if checkpoint_interval_steps or checkpoint_interval_minutes is set."
-        )
-    return directory
-
-
-@contextmanager
-def logging_on(directory: Path, params: Content, sinks: Sequence[Sink], verbosity: Verbosity | None) -> Iterator[None]:
-    """Go on with the log of a run, as its params.json describes it, while the block runs."""
-    settings = logger_settings(directory, params.get("logger", {})) | ({"verbosity": verbosity} if verbosity else {})
-    run_ID = directory.name.removeprefix("run_")
-    with logger_context(directory.parent, run_ID, params.get("name", ""), sinks=sinks, resume=True, **settings):
-        yield
 
 
 def logger_settings(directory: Path, recorded: Mapping[str, object]) -> Content:

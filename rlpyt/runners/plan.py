@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, cast
 
 from rlpyt.core import Remark, discount_at_start, hyper_parameters, rows_per_update
 from rlpyt.runners.training import Training
-from rlpyt.types import BatchSpec
 from rlpyt.utils.processes import available_cores
 from rlpyt.utils.slurm_job import job_name, visible_gpus
 
@@ -20,16 +19,6 @@ _WIDTH = 100  # of a line of the text
 
 _SHORT = 0.9
 """Discount from which down a run is warned of it: rewards 44 steps ahead count one hundredth."""
-
-
-def plan_of_replicas(
-    plan: Mapping[str, object], n_replicas: int, batch_spec: BatchSpec, rows_per_update: int
-) -> dict[str, object]:
-    """Return the plan of a replica with their number, and with names that say what is of each of them."""
-    T, B = batch_spec
-    named = {f"{name} of each replica" if name in _OF_EACH else name: value for name, value in plan.items()}
-    of_all = {"batch of all": f"T {T} x B {B * n_replicas}", "rows an update of all": rows_per_update * n_replicas}
-    return {"replicas": n_replicas, **of_all, **named}
 
 
 def plan_of_job(device: str) -> dict[str, object]:
@@ -47,7 +36,7 @@ def log_plan(training: Training, seed: int, evaluation: Mapping[str, object], re
     algo, agent, sampler = training.algo, training.agent, training.sampler
     of_algo = algo.plan()
     warnings = cast(list[str], of_algo.pop("warnings", []))
-    plan = {
+    plan: dict[str, object] = {
         "seed": seed,
         "iterations": training.n_itr,
         "steps": training.n_itr * training.steps_per_itr,
@@ -61,8 +50,11 @@ def log_plan(training: Training, seed: int, evaluation: Mapping[str, object], re
         **training.compute.as_dict(),
         **plan_of_job(training.compute.device),
     }
-    if (n_replicas := training.agreement.replicas.world_size) > 1:
-        plan = plan_of_replicas(plan, n_replicas, sampler.batch_spec, rows_per_update(algo))
+    if (n := training.agreement.replicas.world_size) > 1:
+        T, B = sampler.batch_spec
+        of_all = {"batch of all": f"T {T} x B {B * n}", "rows an update of all": rows_per_update(algo) * n}
+        named = {f"{name} of each replica" if name in _OF_EACH else name: value for name, value in plan.items()}
+        plan = {"replicas": n, **of_all, **named}
     table = PlanTable(plan, {name: text for name, text in of_algo.items() if isinstance(text, Remark)})
     training.logger.log_drawn(table.text(), table.drawn)
     for warning in filter(None, [*warnings, discount_warning(algo.discount, record)]):
