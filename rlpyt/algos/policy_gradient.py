@@ -10,8 +10,7 @@ import torch
 
 from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.loss_after import LossAfter
-from rlpyt.algos.metrics import Numbers
-from rlpyt.algos.returned import loss_and_metrics
+from rlpyt.algos.metrics import Numbers, tensors_and_metrics
 from rlpyt.core import PolicyAgent, Remark
 from rlpyt.functional import (
     ScheduleLike,
@@ -143,12 +142,12 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
         """Take one gradient step down the loss of rows; return its metrics."""
         inputs = batch.rows, batch.init_rnn_state, hyper
         after, computed = LossAfter(self), self.compiled(self.loss, by="model")
-        loss, metrics = loss_and_metrics(self, computed(*inputs))
+        loss, metrics = tensors_and_metrics(self, "loss", computed(*inputs), 1)
         self.loss_weight = batch.weight
         weighted = self.descents.weighted
         metrics = {name: weighted(x) for name, x in metrics.items()}
         metrics["gradNorm"] = self.gradient_step(loss, hyper)
-        around = after.metrics(loss, lambda: loss_and_metrics(self, computed(*inputs))[0])
+        around = after.metrics(loss, lambda: tensors_and_metrics(self, "loss", computed(*inputs), 1)[0])
         return metrics | {name: weighted(x) for name, x in around.items()}
 
     def loss(self, batch: Buffer, init_rnn_state: Buffer, hyper: Hyper) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:

@@ -402,7 +402,7 @@ def _running(runner: MinibatchRlBase) -> Iterator[Agreement]:
     def defer(signum: int) -> bool:
         """Return whether the run ends later for a signal, and not at once."""
         if runner._preemption.defer(signum):
-            runner.logger.forget_place()
+            runner.logger.live.forget_place()
             return True
         return signum in (SIGTERM, SIGUSR1) and runner._group.agreement.defer(signum)
 
