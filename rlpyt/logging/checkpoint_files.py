@@ -219,11 +219,7 @@ class CheckpointFiles:
         return state
 
     def remove(self, step: int) -> str:
-        """Remove a checkpoint; its segments stay.
-
-        Returns:
-            Why it stays; it is whole then. Empty if it is gone.
-        """
+        """Remove a checkpoint but for its segments; return why it stays, whole then, or an empty text."""
         # First, as it says that the rest is there.
         if why := remove_file(self.place(step) / MANIFEST):
             return why
@@ -233,11 +229,7 @@ class CheckpointFiles:
     def remove_segments(self, known: set[str]) -> str:
         """Remove the segments of the replica that no checkpoint names; replica 0 also those of replicas that are gone.
 
-        Args:
-            known: further segments that stay.
-
-        Returns:
-            Why one of them stays; empty if none does.
+        Segments in `known` stay. Return why another one stays; empty if none does.
         """
         named = known | {file for step in self.all_steps() for file in self._named(step)}
         why = ""
@@ -266,16 +258,7 @@ class CheckpointFiles:
 
 
 def without_rings(state: object, name: str, rings: dict[str, RingRows]) -> object:
-    """Return a state with a mark in the place of the rows of every ring.
-
-    Args:
-        state: plain data and `RingRows`.
-        name: path to the state.
-        rings: collects the rings, by their paths.
-
-    Raises:
-        ValueError: if two rings have the same path.
-    """
+    """Return a state with a mark in the place of the rows of every ring; `rings` collects them by their paths."""
     if isinstance(state, RingRows):
         if name in rings:
             raise ValueError(f"Saving a checkpoint: two rings have the path {name!r}. Rename a key of the state.")

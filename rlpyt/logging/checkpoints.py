@@ -64,7 +64,7 @@ class Checkpoints(CheckpointFiles):
     # ---- saving ----
 
     def save(self, step: int, state: StateDict, info: Mapping[str, object], score: float | None = None) -> str | None:
-        """Take the state of now, and write it beside the run. The checkpoint before is finished first.
+        """Take the state of now, and write it beside the run. `finish` comes first, and what it returns is returned.
 
         The run waits for the disk where it would soon write over rows of a ring that are not saved. A step that is
         already saved is not saved again, as its files would have to be replaced one after the other.
@@ -75,13 +75,9 @@ class Checkpoints(CheckpointFiles):
             info: JSON values, for the manifest.
             score: of the last evaluation, higher is better; None or nan if there was none.
 
-        Returns:
-            Why the checkpoint before is missing; None if it is not.
-
         Raises:
             TypeError: if there is more than plain data.
             ValueError: if a number of `info` is not finite, or a ring cannot be named.
-            OSError: if the checkpoint before met an error of the disk.
         """
         missing = self.finish()
         if step == self._last:
@@ -147,13 +143,10 @@ class Checkpoints(CheckpointFiles):
         return stays
 
     def close(self, patience: float | None = None) -> str | None:
-        """Finish, and end the thread.
+        """Finish, and end the thread; return what `finish` returns.
 
         Args:
             patience: seconds to wait for the parts of other replicas, which may be gone; None is a minute.
-
-        Returns:
-            Why the last checkpoint is missing; None if it is not.
         """
         self._patience = _PEER_SECONDS_AT_END if patience is None else patience
         self._ends.set()
@@ -239,11 +232,7 @@ class Checkpoints(CheckpointFiles):
         return sha256_of(path), part
 
     def _remove_old(self, step: int) -> str:
-        """Remove the checkpoints before a new one that are not kept, and those that were left half written.
-
-        Returns:
-            Why one of them stays; empty if none does.
-        """
+        """Remove old checkpoints that are not kept, and those left half written; return why one of them stays."""
         why = ""
         kept, best = self.steps()[: self._keep], self.best()
         for old in self.all_steps():

@@ -71,14 +71,7 @@ class RefusedBySink(RuntimeError):
 
 
 class Sinks:
-    """Sinks of the user, of which each may fail: that is logged once, and the run goes on.
-
-    Args:
-        sinks: that are to begin.
-        directory: of the run; None if it has none.
-        warn: logs what was refused.
-        warn_once: logs an error the first time that it is called with a key.
-    """
+    """Sinks of the user, of which each may fail: that is logged once, and the run goes on."""
 
     def __init__(
         self,
@@ -130,16 +123,7 @@ class Sinks:
 
 
 def optional_package(name: str, who: str, extra: str) -> ModuleType:
-    """Return a package that is optional.
-
-    Args:
-        name: of the module.
-        who: needs it, for the message.
-        extra: of rlpyt that brings it.
-
-    Raises:
-        ImportError: if it is not installed.
-    """
+    """Return a module that is optional, or refuse: `who` needs it, and this extra of rlpyt brings it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -78,11 +78,7 @@ def save_snapshot(path: str | os.PathLike[str], params: Mapping[str, object]) ->
 
 
 def snapshot_content(params: Mapping[str, object]) -> memoryview:
-    """Return the content of the file that `save_snapshot` would write.
-
-    Raises:
-        TypeError: if there is more than plain data.
-    """
+    """Return the content of the file that `save_snapshot` would write; TypeError if there is more than plain data."""
     # In memory first: a signal's exception or a full disk, raised in a write that torch calls, may abort the process.
     content = io.BytesIO()
     torch.save(_to_plain(params, "params"), content)
