@@ -3,10 +3,8 @@
 from rlpyt.core.agent import (
     Actor,
     Agent,
-    AgentByHand,
     AgentNetworks,
     CategoricalQAgent,
-    ExploringAgent,
     Features,
     MuAgent,
     NoisyTargetAgent,
@@ -37,7 +35,6 @@ from rlpyt.core.replay import Replay
 __all__ = [
     "Actor",
     "Agent",
-    "AgentByHand",
     "AgentNetworks",
     "AgentT",
     "Algorithm",
@@ -45,7 +42,6 @@ __all__ = [
     "CategoricalQAgent",
     "EvalResult",
     "EvaluatorBeside",
-    "ExploringAgent",
     "Features",
     "FreeSampler",
     "Metrics",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, Protocol, Self
 
 import torch
 
@@ -44,9 +44,7 @@ class Actor(ABC):
     def begin(self, itr: int, deterministic: bool = False) -> None:
         """Make ready for a batch, or for an evaluation from fresh episodes, with the agent's exploration of now.
 
-        Args:
-            itr: the iteration, which picks the random stream of an evaluation.
-            deterministic: whether to take the most probable action, without exploration, instead of a sampled one.
+        `itr` picks the random stream of an evaluation. `deterministic` takes the most probable action.
         """
 
     @abstractmethod
@@ -89,9 +87,7 @@ class AgentNetworks(ABC):
 
     @abstractmethod
     def join(self, replicas: Replicas) -> None:
-        """Let the normalisers take in the batches of all replicas, which update them together from now on.
-
-        An algorithm calls it, with the networks built and on their device; not for copies in other processes.
+        """Let the normalisers take in the batches of all replicas from now on; an algorithm calls it, on the device.
 
         Raises:
             TypeError: if a layer takes statistics of one replica's batches alone, as batch normalisation does.
@@ -143,11 +139,7 @@ class Agent(ABC):
 
     @abstractmethod
     def initialize(self, env_spaces: EnvSpaces) -> None:
-        """Build the networks and the distribution for the spaces of one environment.
-
-        Raises:
-            TypeError: if the agent cannot act in the action space.
-        """
+        """Build the networks and the distribution; TypeError if the agent cannot act in the action space."""
 
     @abstractmethod
     def bind(self, n_steps: int, steps_per_itr: int = 1) -> None:
@@ -204,12 +196,7 @@ class Agent(ABC):
 
     @abstractmethod
     def eval_mode(self, itr: int, deterministic: bool = False) -> None:
-        """Make ready to act as in evaluation, from fresh episodes.
-
-        Args:
-            itr: the iteration; by hand it has no effect on Q-learners.
-            deterministic: whether to take the most probable action, without exploration, instead of a sampled one.
-        """
+        """Make ready to act as in evaluation, from fresh episodes; `itr` has no effect on Q-learners here."""
 
     @abstractmethod
     def sample_mode(self, itr: int) -> None:
@@ -241,12 +228,6 @@ def example_inputs(env_spaces: EnvSpaces, n_rows: int = 1) -> tuple[Buffer, Buff
     row = (null_value(env_spaces.observation), null_action(env_spaces.action), 0.0)
     observation, action, reward = buffer_func(torchify_buffer(row), lambda x: x.expand(n_rows, *x.shape))
     return observation, action, reward.float()
-
-
-AgentByHand: TypeAlias = Agent
-"""Any agent acts by hand."""
-ExploringAgent: TypeAlias = Agent
-"""Any agent explores."""
 
 
 class PolicyAgent(Agent):

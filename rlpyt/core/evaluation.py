@@ -47,17 +47,11 @@ class EvaluatorBeside(ABC):
 
     @abstractmethod
     def start(self, itr: int, deterministic: bool = False) -> None:
-        """Hand over the agent's weights and numbers of now, and begin the evaluation of an iteration.
-
-        Its result is that of `Sampler.evaluate_agent` with the same arguments at the same time.
-        """
+        """Begin the evaluation of an iteration with the agent of now; its result is that of `evaluate_agent`."""
 
     @abstractmethod
     def result(self, wait: bool) -> tuple[EvalResult, float] | None:
-        """Return the result of the evaluation under way and the seconds that it took; None if it is not done.
-
-        Args:
-            wait: whether to wait for it, for half a second.
+        """Return the result of the evaluation under way and its seconds; None if it is not done after half a second.
 
         Raises:
             RuntimeError: if the evaluation has failed, or its process is dead or stands still.

@@ -102,11 +102,7 @@ class Algorithm(ABC, Generic[AgentT]):
 
     @abstractmethod
     def initialize(self, agent: AgentT, run: Run) -> None:
-        """Build what depends on the agent and the batch: optimiser, replay, schedules.
-
-        Args:
-            agent: initialised, on its device.
-            run: with the example of a row.
+        """Build what depends on the agent, which is on its device, and on the batch: optimiser, replay, schedules.
 
         Raises:
             ValueError: if the hyper-parameters do not fit the batch.
@@ -137,12 +133,8 @@ class Algorithm(ABC, Generic[AgentT]):
 
         Raises:
             ValueError: if the batch size is no multiple of their number.
-            TypeError: if the algorithm does not say what its batch size is.
         """
-        raise TypeError(
-            f"{type(self).__name__}: has no method share(n_replicas), which divides its batch size; expected one. "
-            "Write it, or give the batch sizes of each replica."
-        )
+        raise TypeError(_no_share(self, "batch size"))
 
     def rehearsal(self, agent: AgentT, batch_spec: BatchSpec, max_rows: int) -> tuple[Self, BatchSpec] | None:
         """Return a new algorithm whose `learn` takes one update as this one does, and the batch that it is to be given.
@@ -159,18 +151,13 @@ class Algorithm(ABC, Generic[AgentT]):
 
     @abstractmethod
     def plan(self) -> dict[str, object]:
-        """Return what an iteration will do, for the plan printed at the start.
+        """Return what an iteration will do, for the plan printed at the start; a `Remark` is a caution.
 
-        A `Remark` is a caution. The entry "warnings" is no part of the plan: a list of sentences which say what costs
-        this run its learning, and what to set instead.
+        The entry "warnings" has sentences which say what costs this run its learning, and what to set instead.
         """
 
     def row_numbers(self, n_done: int) -> Mapping[str, float]:
-        """Return numbers of a row of the log by column, such as learning rates: the same in all replicas.
-
-        Args:
-            n_done: iterations that are done; 0 is the row before the first one.
-        """
+        """Return numbers for the row of the log after `n_done` iterations, the same in all replicas."""
         return {}
 
     @abstractmethod
@@ -212,16 +199,11 @@ class TrajStates:
     """States of the statistics of trajectories, as plain data for a checkpoint: all their attributes."""
 
     def saved(self, traj_infos: Sequence[TrajInfo]) -> list[StateDict]:
-        """Return the states of trajectories."""
+        """Return their states."""
         return [dict(vars(info)) for info in traj_infos]
 
     def restored(self, saved: Sequence[StateDict], new_traj_info: Callable[[], TrajInfo]) -> list[TrajInfo]:
-        """Return the trajectories whose states these are, as far as they have one.
-
-        Args:
-            saved: what `saved` returned.
-            new_traj_info: makes the statistics of a trajectory that has not begun.
-        """
+        """Return the trajectories whose states these are, as far as they have one."""
         infos = [new_traj_info() for _ in saved]
         for info, attributes in zip(infos, saved, strict=True):
             vars(info).clear()  # an attribute that comes with the first step may be there, and not in the saved
@@ -259,9 +241,7 @@ class Sampler(ABC):
     def initialize(self, agent: Agent, run: Run | None = None) -> Samples:
         """Build and check environments, initialise the agent, allocate the batches; return one row as an example.
 
-        Args:
-            agent: not initialised yet.
-            run: facts of the run; None is a run of one iteration with seed 0.
+        Without `run` it is a run of one iteration with seed 0.
         """
 
     @abstractmethod
@@ -278,60 +258,33 @@ class Sampler(ABC):
         """Run whole episodes in the evaluation environments; touches nothing of the training ones.
 
         The result depends on the weights, the seed of the run and `itr` alone, not on earlier evaluations.
-
-        Args:
-            itr: the iteration, which picks the random streams of environments and actions.
-            deterministic: whether the agent takes the most probable action instead of a sampled one.
+        `deterministic` takes the most probable actions.
         """
 
     def in_background(self, lag: int = 1, affinity: Kwargs | None = None) -> Sampler:
         """Return a sampler that runs this one in a process of its own, `lag` batches ahead of the learner.
 
         Batch i + lag is collected with the weights after i iterations of learning; 0 collects in turn with the learner.
-
-        Args:
-            lag: iterations of learning that the weights are behind.
-            affinity: cores and device of the process and its workers; None is the device of the learner, on any core.
-
-        Raises:
-            TypeError: if this sampler cannot run in another process.
+        `affinity` has cores and device of the process and its workers; None is the learner's device, on any core.
         """
         raise TypeError(_cannot_move(self))
 
     def running_freely(self, affinity: Kwargs | None = None) -> FreeSampler:
-        """Return a sampler that runs this one in a process of its own, while a replay is appended to in another.
-
-        Args:
-            affinity: as for `in_background`.
-
-        Raises:
-            TypeError: if this sampler cannot run in another process.
-        """
+        """Return a sampler that runs this one in a process of its own, while a replay is appended to in another."""
         raise TypeError(_cannot_move(self))
 
     def share(self, n_replicas: int) -> Self:
         """Return a sampler for one of some replicas, with a share of the environments of a batch.
 
-        Those of an evaluation are dealt to the replicas in any case.
-
         Raises:
             ValueError: if the number of environments is no multiple of that of the replicas.
-            TypeError: if the sampler does not say how it is divided.
         """
-        raise TypeError(
-            f"{type(self).__name__}: has no method share(n_replicas), which divides its environments; expected one. "
-            "Write it, or give the batch sizes of each replica."
-        )
+        raise TypeError(_no_share(self, "environments"))
 
     def evaluator_beside(self, agent: Agent, run: Run) -> EvaluatorBeside:
-        """Start a process with evaluation environments of its own, which evaluates while the run goes on.
+        """Start a process with evaluation environments of its own, for all replicas, which evaluates during the run.
 
-        Args:
-            agent: initialised; it is sent with the first evaluation, when the runner has placed it.
-            run: with the example of a row. The evaluator runs the whole quota of episodes, for all replicas.
-
-        Raises:
-            TypeError: if the sampler has no such evaluator.
+        The agent is initialised; it is sent with the first evaluation, when the runner has placed it.
         """
         raise TypeError(
             f"{type(self).__name__}: it has no evaluator in a process of its own; expected eval_beside=False, or a "
@@ -350,7 +303,7 @@ class Sampler(ABC):
     def diagnostics(self) -> Mapping[str, float]:
         """Return numbers of the collection since the last call, the same columns of the log every time.
 
-        Over replicas integers, which are counts, are added up; of all else the mean is logged.
+        Over replicas integers are added up, and of all else the mean is logged.
         """
 
     @abstractmethod
@@ -358,10 +311,7 @@ class Sampler(ABC):
         """Close environments and workers; may be called again, and after a failure."""
 
     def why_no_state(self) -> str | None:
-        """Return why a training environment has no state; None if all have one.
-
-        Where a state is loaded, such an environment begins a new episode, and the open one is truncated in the data.
-        """
+        """Return why a training environment has no state and truncates its open episode at a resume, or None."""
         return None
 
     @abstractmethod
@@ -371,6 +321,13 @@ class Sampler(ABC):
     @abstractmethod
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned."""
+
+
+def _no_share(part: object, shared: str) -> str:
+    return (
+        f"{type(part).__name__}: has no method share(n_replicas), which divides its {shared}; expected one. Write it, "
+        "or give the batch sizes of each replica."
+    )
 
 
 def _cannot_move(sampler: Sampler) -> str:
@@ -388,12 +345,9 @@ class FreeSampler(Sampler):
 
     @abstractmethod
     def append_by(self, appender: Appender, min_itr_learn: int, ratio_band: float) -> None:
-        """Start to append batches; called once, before the first batch and after `initialize`.
+        """Start to append batches; called once, after `initialize`. The first `min_itr_learn` have no update.
 
-        Args:
-            appender: of the algorithm.
-            min_itr_learn: iterations without an update at the start; their batches come first.
-            ratio_band: how far either side may be ahead, as a fraction of the batches before the first update.
+        Either side may be ahead by the fraction `ratio_band` of the batches before the first update.
         """
 
     @property

@@ -53,24 +53,17 @@ class Replay(CheckedSubclasses, ABC):
         beta: float | None = None,
         eta: float | None = None,
     ) -> None:
-        """Set hyper-parameters at any time; None leaves one as it is.
+        """Set hyper-parameters at any time; None leaves one as it is, and ValueError says that one is out of range.
 
         Args:
             discount: gamma in [0, 1], of the returns.
             alpha: exponent of the priorities, from 0.
             beta: exponent of the importance weights, in [0, 1].
             eta: weight of the largest against the mean TD error in the priority of a new sequence, in [0, 1].
-
-        Raises:
-            ValueError: if one is out of range.
         """
 
     def appending_copy(self) -> Replay:
-        """Return a copy that appends to the same rows in another process, and draws nothing.
-
-        Raises:
-            TypeError: if the rows are private to this process.
-        """
+        """Return a copy that appends to the same rows in another process; TypeError if they are private to this one."""
         raise TypeError(
             f"{type(self).__name__}: its rows cannot be shared with another process; expected a ReplayBuffer with a "
             "lock. Use AsyncRl with lag=1, or another number."
@@ -78,32 +71,23 @@ class Replay(CheckedSubclasses, ABC):
 
     @abstractmethod
     def append_samples(self, samples: Buffer, td_abs_error: Buffer = None) -> None:
-        """Write [T, B] rows after the newest, over the oldest ones when full.
+        """Write [T, B] rows, an `rlpyt.replays.SamplesToBuffer`, after the newest, over the oldest ones when full.
 
-        Args:
-            samples: rows, an `rlpyt.replays.SamplesToBuffer`.
-            td_abs_error: absolute TD errors [T, B] of the newest rows whose returns are complete, where new rows get
-                priorities from them.
+        `td_abs_error` [T, B] are absolute TD errors of the newest rows whose returns are complete, for priorities.
         """
 
     @abstractmethod
     def sample_batch(self, batch_size: int) -> Buffer:
-        """Draw a batch to train on, CPU tensors.
+        """Draw a batch on the CPU with the fields of `rlpyt.replays.SamplesFromReplay` or `SequencesFromReplay`.
 
-        Returns:
-            A named array tuple with the fields of `rlpyt.replays.SamplesFromReplay` or `SequencesFromReplay`. Its
-            `places` are what `update_priorities` takes; its `is_weights` may be None.
+        Its `places` are what `update_priorities` takes; its `is_weights` may be None.
         """
 
     @abstractmethod
     def update_priorities(self, places: Places, priorities: torch.Tensor) -> None:
-        """Set the priorities of rows or sequences of any batch drawn before.
+        """Set priorities [M], float from 0 on the CPU, of the `places` [M] of any batch drawn before.
 
-        Priorities of rows that were overwritten meanwhile are dropped and counted.
-
-        Args:
-            places: `places` of the batch, [M].
-            priorities: [M] float, finite, from 0, on the CPU.
+        Those of rows that were overwritten meanwhile are dropped and counted.
 
         Raises:
             TypeError: if the replay takes no priorities.
