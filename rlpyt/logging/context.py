@@ -88,8 +88,8 @@ def logger_context(
         run_ID: a number or a name; None for the first number that is free.
         name: name of the experiment, for `params.json`.
         log_params: settings of yours, for `params.json`; a value that JSON does not have is written as text.
-        snapshot_mode: "none"; "last": `params.pkl`; "all": `itr_<N>.pkl` at every row of the log; "gap": only some of
-            them, see `snapshot_gap`; "last+gap": both.
+        snapshot_mode: "none"; "last": `params.pkl`; "all": `itr_<N>.pkl` at every row of the log; "gap": `itr_<N>.pkl`
+            at itr 0 and where itr + 1 is a multiple of `snapshot_gap`; "last+gap": both.
         override_prefix: False puts `<cwd>/data/local/<yyyymmdd>/<hhmmss>/` before `log_dir`, unless `log_dir` is
             absolute or under `<cwd>/data` already.
         use_summary_writer: whether to write TensorBoard events too.

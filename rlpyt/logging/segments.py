@@ -247,8 +247,12 @@ class HashingFile:
         """Write bytes."""
         for start in range(0, len(data), BLOCK):
             block = data[start : start + BLOCK]
-            with _beside(self.sha256.update, block):
+            thread = threading.Thread(target=self.sha256.update, args=(block,))
+            thread.start()
+            try:
                 self._write(block)
+            finally:
+                thread.join()
 
     def _write(self, block: memoryview) -> None:
         self._file.write(block)
@@ -281,21 +285,6 @@ def on_all_cores(part: Callable[[_Item], None], items: Sequence[_Item]) -> None:
     """
     with ThreadPoolExecutor(available_cores()) as pool:
         list(pool.map(part, items))
-
-
-@contextlib.contextmanager
-def _beside(update: Callable[[memoryview], None], block: memoryview) -> Iterator[None]:
-    """Hash a block while the disk is written. A small one is hashed at once."""
-    if len(block) < BLOCK // 16:
-        update(block)
-        yield
-        return
-    thread = threading.Thread(target=update, args=(block,))
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
 
 
 def _forget(file: BinaryIO) -> None:

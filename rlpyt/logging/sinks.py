@@ -18,6 +18,7 @@ from typing import ParamSpec, Protocol
 from rlpyt.logging.files import open_to_append, remove_file, replace_file
 from rlpyt.run_records import open_to_read
 from rlpyt.utils.output import drop_lost_output
+from rlpyt.utils.terminal import aligned
 
 _P = ParamSpec("_P")
 Row = Mapping[str, float | int | str]
@@ -155,7 +156,8 @@ class ConsoleTable:
         grouped = {key for keys in of_name.values() for key in keys}
         single = [[key, cell] for key, cell in cells.items() if key not in grouped]
         many = [[name, *(cells[key] for key in keys)] for name, keys in of_name.items()]
-        lines = [*_columns(single), *(_columns([["", *STATISTICS], *many]) if many else [])]
+        lines = aligned(single, "<>") if single else []
+        lines += aligned([["", *STATISTICS], *many], "<>>>>>") if many else []
         rule = "-" * max(map(len, lines), default=0)
         self._emit("\n".join([f"step {step}", rule, *lines, rule]))
 
@@ -168,15 +170,6 @@ def statistics_of(row: Row) -> dict[str, list[str]]:
     names = [key.removesuffix("Average") for key in row if key.endswith("Average")]
     of_name = {name: [name + statistic for statistic in STATISTICS] for name in names}
     return {name: keys for name, keys in of_name.items() if all(key in row for key in keys)}
-
-
-def _columns(table: list[list[str]]) -> list[str]:
-    """Return lines of text with the first column left-aligned and the others right-aligned."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return [
-        "  ".join([f"{line[0]:<{widths[0]}}", *(f"{x:>{w}}" for x, w in zip(line[1:], widths[1:], strict=True))])
-        for line in table
-    ]
 
 
 class CsvSink:
