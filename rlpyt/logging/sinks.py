@@ -128,8 +128,9 @@ def optional_package(name: str, who: str, extra: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
+        package = (error.name or name).partition(".")[0]
         raise ImportError(
-            f"{who}: the package {extra} was not found; it is optional. Install it with `pip install rlpyt[{extra}]`."
+            f"{who}: the package {package} was not found; it is optional. Install it with `pip install rlpyt[{extra}]`."
         ) from error
 
 
