@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_type_hints
 
 from rlpyt.cli.values import kinds_of, list_of, split, value_of
+from rlpyt.logging.sinks import optional_package
 
 if TYPE_CHECKING:
     import submitit
@@ -26,17 +27,14 @@ def executor_of(texts: Sequence[str], folder: Path) -> submitit.AutoExecutor:
         ImportError: if submitit is missing.
         ValueError: if there is no SLURM here, or no job can ask for this.
     """
-    try:
-        import submitit
-    except ImportError as error:
-        raise ImportError("--slurm: submitit is missing. Install it: pip install rlpyt[cluster]") from error
+    package = optional_package("submitit", "--slurm", "cluster")
     asked = requests_of(texts)
     if shutil.which("srun") is None:
         raise ValueError(
             "--slurm: there is no srun in the PATH, so this is no machine of a SLURM cluster. Launch on its login "
             "node, or without --slurm on the cores of this machine."
         )
-    executor = submitit.AutoExecutor(folder, cluster="slurm")
+    executor: submitit.AutoExecutor = package.AutoExecutor(folder, cluster="slurm")
     executor.parameters["time"] = None  # a job has the time of its partition, and not the five minutes of submitit
     executor.update_parameters(**asked)
     return executor

@@ -22,8 +22,8 @@ AnyAffinity: TypeAlias = Any
 _TOKEN = re.compile(r"(\d+)([a-z]{3})")
 
 
-def _number(name: str, default: int) -> int:
-    return field(default=default, metadata={"name": name})
+def _number(name: str, default: int, least: int = 0) -> int:
+    return field(default=default, metadata={"name": name, "least": least})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Slots:
         ValueError: if they cannot share them so.
     """
 
-    run_slot: int = _number("slt", -1)
+    run_slot: int = _number("slt", -1, least=-1)
     """The slot of one run; -1 for all of them."""
     n_parallel: int = _number("aut", 0)
     """Runs side by side that share what the launcher may use; 0 where the numbers below describe the machine."""
@@ -42,17 +42,17 @@ class Slots:
     """Cores, numbered from 0; with `n_parallel` those that the launcher may use."""
     n_gpu: int = _number("gpu", 0)
     """GPUs, numbered from 0; with `n_parallel` those that the launcher may use."""
-    contexts_per_gpu: int = _number("cxg", 1)
+    contexts_per_gpu: int = _number("cxg", 1, least=1)
     """Runs that share a GPU."""
-    gpu_per_run: int = _number("gpr", 1)
+    gpu_per_run: int = _number("gpr", 1, least=1)
     """GPUs of a run that learn: replicas of SyncRl, or of AsyncRl."""
-    cpu_per_run: int = _number("cpr", 1)
+    cpu_per_run: int = _number("cpr", 1, least=1)
     """Cores of a run without GPUs."""
-    cpu_per_worker: int = _number("cpw", 1)
+    cpu_per_worker: int = _number("cpw", 1, least=1)
     """Cores of a worker."""
     hyperthread_offset: int = _number("hto", 0)
     """Difference of the numbers of a core's two hyper-threads; 0 for cores without."""
-    n_socket: int = _number("skt", 1)
+    n_socket: int = _number("skt", 1, least=1)
     """Sockets, each with as many of the cores and GPUs; a run stays on one."""
     cpu_reserved: int = _number("res", 0)
     """Cores for each GPU that are kept from workers, for the process that learns."""
@@ -70,7 +70,9 @@ class Slots:
     def __post_init__(self) -> None:
         """Refuse numbers that do not fit each other."""
         for f in fields(self):
-            value, least = getattr(self, f.name), -1 if f.name == "run_slot" else 0
+            value, least = getattr(self, f.name), f.metadata["least"]
+            if f.name == "n_cpu_core" and not self.n_parallel:
+                least = 1
             if type(value) is not int or value < least:
                 raise ValueError(f"{self._who}: {f.name} is {value!r}; expected a whole number from {least}.")
         if self.n_parallel:
@@ -80,9 +82,6 @@ class Slots:
                     f"{self.n_gpu} in all. Name more GPUs (gpu), or fewer for a run (gpr) or runs (aut)."
                 )
             return
-        for name in ("n_cpu_core", "contexts_per_gpu", "gpu_per_run", "cpu_per_run", "cpu_per_worker", "n_socket"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{self._who}: {name} is {getattr(self, name)}; expected 1 or more. Correct it.")
         self._check_shares()
         if self.run_slot >= self.n_slots:
             raise ValueError(
@@ -238,9 +237,7 @@ class Slots:
     def _share_of_process(self) -> AnyAffinity:
         machine = Machine.of_this_process()
         slots = self if machine.has_own_cores else replace(self, set_affinity=0)
-        if (n := self.n_replicas) > 1:
-            return [slots._part(shared_cores(machine.cores, i, n), i) for i in range(n)]
-        return slots._part(machine.cores, 0 if self.n_gpu else None)
+        return _one_or_all(slots._parts(machine.cores, [*range(self.n_replicas)] if self.n_gpu else [None]))
 
     def _parts(self, cores: Sequence[Core], gpus: Sequence[int | None]) -> list[AttrDict]:
         """Return a share of the cores for each GPU, where None stands for a part without."""
@@ -293,9 +290,7 @@ def _cpus(cores: Sequence[Core]) -> list[int]:
 
 
 def _shares(cores: Sequence[Core], n: int) -> list[Sequence[Core]]:
-    """Return equal shares; what is left over has no part."""
-    each = len(cores) // n
-    return [cores[i * each : (i + 1) * each] for i in range(n)]
+    return [shared_cores(cores, i, n) for i in range(n)]
 
 
 def encode_affinity(

@@ -17,7 +17,7 @@ from rlpyt.launching.experiments import BackEnd, Queue, signals_to
 from rlpyt.launching.grid import take_lock
 from rlpyt.launching.local import LocalSlots, script_path
 from rlpyt.launching.table import GridTable
-from rlpyt.launching.trials import LOCK_FILE, Score, Space, Trials, n_begun
+from rlpyt.launching.trials import SEARCH_LOCK, Score, Space, Trials, n_begun
 from rlpyt.launching.variants import Variant, check_keys, load_variant, nested, update_config
 from rlpyt.logging.sinks import optional_package
 from rlpyt.settings import Settings
@@ -218,7 +218,7 @@ def _opened(folder: Path, journal: Path, record: Mapping[str, object]) -> optuna
         )
     folder.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + _OPEN_SECONDS
-    while (lock := take_lock(folder / LOCK_FILE)) is None:
+    while (lock := take_lock(folder / SEARCH_LOCK)) is None:
         if time.monotonic() > end:
             raise RuntimeError(
                 f"A search: another searcher holds {folder} for {_OPEN_SECONDS:.0f} s. Look what it does."
@@ -236,9 +236,10 @@ def _opened(folder: Path, journal: Path, record: Mapping[str, object]) -> optuna
 
 
 def _check_record(study: optuna.Study, record: Mapping[str, object], journal: Path) -> None:
-    before = study.user_attrs.get(_RECORD)
-    is_new_y = not any(trial.intermediate_values for trial in study.trials)
-    old, new = (_flat({**x, **({"y": ""} if is_new_y else {})}) for x in ({**record, **(before or {})}, record))
+    before = {**record, **study.user_attrs.get(_RECORD, {})}
+    if not any(trial.intermediate_values for trial in study.trials):
+        before["y"] = record["y"]  # a wrong one may be corrected
+    old, new = _flat(before), _flat(record)
     differ = [
         f"{name} {old.get(name)} (now {new.get(name)})"
         for name in sorted({*old, *new})
@@ -249,7 +250,7 @@ def _check_record(study: optuna.Study, record: Mapping[str, object], journal: Pa
             f"A search: {journal} is of another search: {'; '.join(differ)}. Correct what differs, or choose "
             "another experiment_title."
         )
-    if before != record:
+    if study.user_attrs.get(_RECORD) != record:
         study.set_user_attr(_RECORD, dict(record))
 
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from rlpyt.launching import grid
 from rlpyt.launching.back_end import Launched
 from rlpyt.launching.experiments import Runs
-from rlpyt.launching.grid import GridRun, take_lock
+from rlpyt.launching.grid import LOCK_FILE, GridRun, take_lock
 from rlpyt.launching.variants import Variant, nested, save_variant
 from rlpyt.logging.plots import read_progress
 from rlpyt.run_records import PROGRESS_FILE, STEPS, VARIANT_FILE, score_of_run
@@ -23,7 +22,7 @@ from rlpyt.run_records import PROGRESS_FILE, STEPS, VARIANT_FILE, score_of_run
 if TYPE_CHECKING:
     import optuna
 
-LOCK_FILE = "search.lock"
+SEARCH_LOCK = "search.lock"
 _LOOK_SECONDS = 1.0
 _INTERVAL = "report_interval_steps"
 
@@ -167,7 +166,7 @@ class Trials(Runs):
 
     def _next_trial(self) -> SearchTrial | None:
         """Return a trial that another searcher has left, or a new one; None where there is none now."""
-        lock = take_lock(self._folder / LOCK_FILE)
+        lock = take_lock(self._folder / SEARCH_LOCK)
         if lock is None:
             return None
         try:
@@ -226,7 +225,7 @@ class Trials(Runs):
         """Return a trial that goes on, with its lock; None if another process has it."""
         folder = self._folder_of(number)
         folder.mkdir(parents=True, exist_ok=True)
-        lock = take_lock(folder / grid.LOCK_FILE)
+        lock = take_lock(folder / LOCK_FILE)
         if lock is None:
             return None
         frozen = self._study.get_trials(deepcopy=False)[number]
