@@ -138,9 +138,12 @@ class Settings:
                 f"{what} is {value!r} of type {type(value).__name__}; expected {expected}, which may not change during "
                 f"the run{self.fixed.get(name, '. Convert it')}."
             )
-        schedule = cast(Scheduled, self).schedule_of(name) if is_scheduled else value
-        # The length of the run is not known yet. In a run without end no schedule begins too late.
-        if schedule is not None and not holds(as_schedule(schedule, n_steps=2**62, name=what)(0)):
+        number = value
+        if is_scheduled:
+            schedule = cast(Scheduled, self).schedule_of(name)
+            # The length of the run is not known yet. In a run without end no schedule begins too late.
+            number = None if schedule is None else as_schedule(schedule, n_steps=2**62, name=what)(0)
+        if number is not None and not holds(number):
             raise ValueError(f"{what} is {value!r}; expected {expected}. Correct it.")
 
 

@@ -117,7 +117,7 @@ def test_exploration_goes_on_under_an_own_loop_of_updates(AlgoCls, agent, at_end
     run(algo, agent, None if AlgoCls is DQN else Box(-1, 1, (2,)))
     assert progress == ([0.125, 0.25, 0.375, 0.5] if AlgoCls is DQN else [0.0, 1.0, 1.0, 1.0])
     assert agent.fraction == at_end
-    assert agent.acting_copy().annealing.after(0) is None
+    assert agent.acting_copy().exploration.fraction_after(0) is None
 
 
 def test_a_hyper_parameter_that_is_set_during_a_run_holds_from_then_on():

@@ -202,7 +202,7 @@ SET_LATER = _table(
     ("Algorithm", "It is the rows that one update consumes. Set it in initialize.", "batch_size"),
     ("RlAlgorithm", _INITIALIZE, "_bound descents generator batch_spec steps_per_itr n_steps"),
     ("RlAlgorithm", _INIT, "optim_kwargs"),
-    ("BaseAgent", _INIT, "networks numbers head exploration annealing by_hand"),
+    ("BaseAgent", _INIT, "networks numbers head exploration by_hand"),
     ("BaseSampler", _AT_WORK, "batches"),
     ("MinibatchRlBase", _TRAIN, "check_finite agree_to_stop save_due_checkpoint"),
 )

@@ -132,9 +132,6 @@ class Reading(ABC):
 
     Args:
         n_step_return: number of rewards summed in a return, n.
-
-    Raises:
-        ValueError: if n_step_return is below 1.
     """
 
     interval: int = 1
@@ -165,10 +162,7 @@ class Reading(ABC):
 
     @abstractmethod
     def may_begin(self, storage: Storage) -> np.ndarray | None:
-        """Return the start indexes where it may begin, [T / interval, B] bool.
-
-        It is a view of the storage, which changes with it. None is everywhere.
-        """
+        """Return the start indexes where it may begin, [T / interval, B] bool, a view of the storage; None for all."""
 
     @abstractmethod
     def read(self, storage: Storage, T_idxs: np.ndarray, B_idxs: np.ndarray, discount: float) -> ReplayBatch:
@@ -220,9 +214,6 @@ class Sequences(Reading):
         n_step_return: number of rewards summed in a return, n; so many rows follow those to train on.
         rnn_state_interval: time steps between stored recurrent states, where sequences begin. With 0, sequences begin
             at any row, with a state of zeros.
-
-    Raises:
-        ValueError: if a number is out of range, or batch_T is not a multiple of the interval.
     """
 
     def __init__(self, batch_T: int, warmup_T: int, n_step_return: int, rnn_state_interval: int) -> None:

@@ -391,5 +391,7 @@ def test_a_second_target_is_an_entry_in_what_only_learns():
     assert agent.slow_model in agent.networks.modules()
     worker = pickle.loads(dumps(agent.acting_copy()))
     assert not worker.learning
-    with pytest.raises(AttributeError, match=r"SlowAndFast has no slow_model: it is not initialised, or is a worker's"):
+    with pytest.raises(
+        AttributeError, match=r"SlowAndFast has no network 'slow': it is not initialised, a worker's copy"
+    ):
         worker.slow_model  # noqa: B018
