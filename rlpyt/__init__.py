@@ -41,7 +41,8 @@ if not TYPE_CHECKING:
         if name == "load_agent":
             return importlib.import_module("rlpyt.runners").load_agent
         try:
-            return importlib.import_module(f"rlpyt.{name}")
+            if not name.startswith("__"):
+                return importlib.import_module(f"rlpyt.{name}")
         except ModuleNotFoundError as error:
             if error.name != f"rlpyt.{name}":
                 raise

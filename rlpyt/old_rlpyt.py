@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ def compat(module: str) -> ModuleType:
 
 
 class OldPaths:
-    """Finder of modules that Python asks before its own: it answers where a module below `rlpyt` is one of rlpyt 0.1.
+    """Finder of modules that Python asks first: it answers where a module below `rlpyt` is one of rlpyt 0.1.
 
     A module of today gets an empty `__path__`. Then Python follows an old path through it, and asks for the module
     `module.Name` where `from module import Name` finds no such name.
@@ -31,7 +32,8 @@ class OldPaths:
         """Return what Python needs to load a module; None leaves it to the next finder."""
         if not name.startswith("rlpyt."):
             return None
-        spec = PathFinder.find_spec(name, path, target)
+        others = [finder for finder in sys.meta_path if finder is not OldPaths]
+        spec = next((spec for finder in others if (spec := finder.find_spec(name, path, target))), None)
         if spec is None or spec.loader is None:  # nothing is there, or a folder without Python files
             return compat("names").find_spec(name)
         if spec.submodule_search_locations is None:
