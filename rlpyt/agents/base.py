@@ -67,6 +67,8 @@ class BaseAgent(Settings, Scheduled, Agent):
 
     DefaultModelCls: ClassVar[Callable[..., nn.Module] | None] = None
     """Called where no `ModelCls` was given, with `make_env_to_model_kwargs(env_spaces)` and `model_kwargs`."""
+    told_to_default: ClassVar[Mapping[str, str]] = {}
+    """Its further arguments that are attributes of the agent: the name there, and here."""
     HeadCls: ClassVar[type[Head]] = Head
     ExplorationCls: ClassVar[type[Exploration]] = Exploration
     ActorCls: ClassVar[type[ModelActor]] = ModelActor
