@@ -8,19 +8,20 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field, fields
-from functools import partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
+import numpy as np
 import torch
 from torch import nn
 
 from rlpyt.agents.actor import ModelActor
-from rlpyt.agents.by_hand import ByHand, acting_by
+from rlpyt.agents.by_hand import ByHand, check_spaces
 from rlpyt.agents.networks import Held, Network, Networks, Numbers, check_state
 from rlpyt.agents.own_models import new_model
 from rlpyt.agents.rules import Exploration, Head
 from rlpyt.core import Agent, example_inputs
+from rlpyt.envs import EnvAdapter
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.old_names import serve_old_names
 from rlpyt.old_steps import OwnStepActor, acts_itself
@@ -28,6 +29,7 @@ from rlpyt.settings import Scheduled, Settings, scheduled
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import Kwargs, StateDict, TrajInfo
 from rlpyt.utils.arguments import named_arguments
+from rlpyt.utils.arrays import buffer_func
 from rlpyt.utils.compute import ComputeSettings
 
 if TYPE_CHECKING:  # at run time the name is one of rlpyt 0.1 here, which is answered with a warning
@@ -151,8 +153,7 @@ class BaseAgent(Settings, Scheduled, Agent):
         actor = self.ActorCls(self, env_ranks, global_B, seed, evaluation=evaluation, restarts=restarts)
         if not acts_itself(self):
             return actor
-        own = OwnStepActor(self, actor, partial(acting_by, self, ByHand(self, actor)), evaluation)
-        return cast(ModelActor, own)
+        return cast(ModelActor, OwnStepActor(self, actor, ByHand(self, actor).acting, evaluation))
 
     def act(self, output: Buffer, actor: ModelActor) -> torch.Tensor:
         """Return actions [B]: the best ones in a deterministic evaluation, without a draw, or those of exploration.
@@ -289,7 +290,24 @@ class BaseAgent(Settings, Scheduled, Agent):
             The statistics of every episode, such as `Return` and `Length`. The discount is 1, so `DiscountedReturn` is
             the return.
         """
-        return self.by_hand.play(env, n_episodes, seed=seed, deterministic=deterministic)
+        env = env if isinstance(env, EnvAdapter) else EnvAdapter(env)
+        check_spaces(self.env_spaces, env)
+        infos = []
+        for episode in range(n_episodes):
+            self.eval_mode(0, deterministic=deterministic)
+            (observation, _), action, reward, traj_done = env.reset(seed=seed + episode), None, None, False
+            info = TrajInfo()
+            while not traj_done:
+                action = self.step(observation, action, reward).action
+                observation, reward, terminated, truncated, env_info = env.step(buffer_func(action, np.asarray))
+                done = terminated or truncated
+                info.step(None, None, reward, done, None, env_info)
+                traj_done = done and bool(env_info.get("traj_done", True))
+                if done and not traj_done:
+                    (observation, _), action, reward = env.reset(), None, None
+                    self.reset()
+            infos.append(info)
+        return infos
 
     def reset(self) -> None:
         """Forget the episodes of all environments."""
