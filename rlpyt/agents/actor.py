@@ -118,8 +118,7 @@ class ModelActor(Actor):
     def reset(self) -> None:
         """Set the states of all environments to zero."""
         self.rnn_state = buffer_func(self.rnn_state, torch.zeros_like)
-        if self.exploration_state is not None:
-            self.exploration_state = torch.zeros_like(self.exploration_state)
+        self.exploration_state = buffer_func(self.exploration_state, torch.zeros_like)
 
     @torch.no_grad()
     def reset_one(self, idx: int) -> None:
@@ -134,7 +133,7 @@ class ModelActor(Actor):
     def state_dict(self) -> StateDict:
         """Return random stream, recurrent state and exploration state."""
         leaves = [leaf.clone() for leaf in buffer_leaves(self.rnn_state)]
-        exploration = None if self.exploration_state is None else self.exploration_state.clone()
+        exploration = buffer_func(self.exploration_state, torch.clone)
         return {"generator": self.generator.get_state(), "rnn_state": leaves, "exploration_state": exploration}
 
     @torch.no_grad()

@@ -8,25 +8,27 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field, fields
-from functools import partial
 from numbers import Real
 from typing import Any, ClassVar, Self, cast
 
+import numpy as np
 import torch
 from torch import nn
 
 from rlpyt.agents.actor import ModelActor
-from rlpyt.agents.by_hand import ByHand, acting_by
+from rlpyt.agents.by_hand import ByHand, check_spaces
 from rlpyt.agents.networks import Held, Network, Networks, Numbers, check_state
 from rlpyt.agents.own_models import new_model
 from rlpyt.agents.rules import Exploration, Head
 from rlpyt.core import Agent, example_inputs
+from rlpyt.envs import EnvAdapter
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.old_rlpyt import check_class, compat
 from rlpyt.settings import Scheduled, Settings, scheduled
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import AgentStep, Kwargs, StateDict, TrajInfo
 from rlpyt.utils.arguments import named_arguments, own_names
+from rlpyt.utils.arrays import buffer_func
 from rlpyt.utils.compute import ComputeSettings
 
 
@@ -61,6 +63,8 @@ class BaseAgent(Settings, Scheduled, Agent):
 
     DefaultModelCls: ClassVar[Callable[..., nn.Module] | None] = None
     """Called where no `ModelCls` was given, with `make_env_to_model_kwargs(env_spaces)` and `model_kwargs`."""
+    told_to_default: ClassVar[Mapping[str, str]] = {}
+    """Its further arguments that are attributes of the agent: the name there, and here."""
     HeadCls: ClassVar[type[Head]] = Head
     ExplorationCls: ClassVar[type[Exploration]] = Exploration
     ActorCls: ClassVar[type[ModelActor]] = ModelActor
@@ -144,7 +148,7 @@ class BaseAgent(Settings, Scheduled, Agent):
         actor = self.ActorCls(self, env_ranks, global_B, seed, evaluation=evaluation, restarts=restarts)
         if not own_names(type(self)) & {"step", "value", "sample_mode", "eval_mode", "reset", "reset_one"}:
             return actor
-        own = compat("steps").OwnStepActor(self, actor, partial(acting_by, self, ByHand(self, actor)), evaluation)
+        own = compat("steps").OwnStepActor(self, actor, ByHand(self, actor).acting, evaluation)
         return cast(ModelActor, own)
 
     def act(self, output: Buffer, actor: ModelActor) -> torch.Tensor:
@@ -282,7 +286,24 @@ class BaseAgent(Settings, Scheduled, Agent):
             The statistics of every episode, such as `Return` and `Length`. The discount is 1, so `DiscountedReturn` is
             the return.
         """
-        return self.by_hand.play(env, n_episodes, seed=seed, deterministic=deterministic)
+        env = env if isinstance(env, EnvAdapter) else EnvAdapter(env)
+        check_spaces(self.env_spaces, env)
+        infos = []
+        for episode in range(n_episodes):
+            self.eval_mode(0, deterministic=deterministic)
+            (observation, _), action, reward, traj_done = env.reset(seed=seed + episode), None, None, False
+            info = TrajInfo()
+            while not traj_done:
+                action = self.step(observation, action, reward).action
+                observation, reward, terminated, truncated, env_info = env.step(buffer_func(action, np.asarray))
+                done = terminated or truncated
+                info.step(None, None, reward, done, None, env_info)
+                traj_done = done and bool(env_info.get("traj_done", True))
+                if done and not traj_done:
+                    (observation, _), action, reward = env.reset(), None, None
+                    self.reset()
+            infos.append(info)
+        return infos
 
     def reset(self) -> None:
         """Forget the episodes of all environments."""

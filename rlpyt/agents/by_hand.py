@@ -14,7 +14,6 @@ from rlpyt.core import Agent, example_inputs
 from rlpyt.envs import EnvAdapter
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import EnvSpaces, Space, null_value, same_rows, subspaces
-from rlpyt.types import TrajInfo
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 
 
@@ -47,10 +46,7 @@ class ByHand:
     def _new_actor(self, n_rows: int, evaluation: bool) -> ModelActor:
         self._agent.networks.check_built()
         seed = int(torch.randint(2**31 - 1, ()))
-        actor: ModelActor = self._agent.ActorCls(
-            self._agent, range(n_rows), n_rows, seed, evaluation=evaluation, by_hand=True
-        )
-        return actor
+        return self._agent.ActorCls(self._agent, range(n_rows), n_rows, seed, evaluation=evaluation, by_hand=True)
 
     def sample_mode(self, itr: int) -> None:
         """Make ready to act as in training, where the episodes stand."""
@@ -85,28 +81,6 @@ class ByHand:
         outputs = method(actor, *inputs)
         return buffer_func(outputs, lambda x: x[0]) if is_one else outputs
 
-    def play(self, env: object, n_episodes: int = 1, *, seed: int = 0, deterministic: bool = True) -> list[TrajInfo]:
-        """Run whole episodes in an environment of one's own; see `BaseAgent.play`."""
-        agent = self._agent
-        env = env if isinstance(env, EnvAdapter) else EnvAdapter(env)
-        check_spaces(agent.env_spaces, env)
-        infos = []
-        for episode in range(n_episodes):
-            agent.eval_mode(0, deterministic=deterministic)
-            (observation, _), action, reward, traj_done = env.reset(seed=seed + episode), None, None, False
-            info = TrajInfo()
-            while not traj_done:
-                action = agent.step(observation, action, reward).action
-                observation, reward, terminated, truncated, env_info = env.step(buffer_func(action, np.asarray))
-                done = terminated or truncated
-                info.step(None, None, reward, done, None, env_info)
-                traj_done = done and bool(env_info.get("traj_done", True))
-                if done and not traj_done:
-                    (observation, _), action, reward = env.reset(), None, None
-                    agent.reset()
-            infos.append(info)
-        return infos
-
     # ---- for an agent's own `step` ----
 
     @property
@@ -118,18 +92,16 @@ class ByHand:
         """Return the noise [B, ...] that the distribution's `sample` takes, once a step."""
         return self.actor.draw(self._agent.distribution.draw_noise)
 
-
-@contextmanager
-def acting_by(agent: Agent, by_hand: ByHand) -> Iterator[None]:
-    """Let an agent's methods act over another actor: that of a sampler, which calls them."""
-    own = of_its_kind(agent)
-    before, own.by_hand = own.by_hand, by_hand
-    by_hand.mode = before.mode  # an agent has one mode, by which its own methods know what was before
-    try:
-        yield
-    finally:
-        before.mode = by_hand.mode
-        own.by_hand = before
+    @contextmanager
+    def acting(self) -> Iterator[None]:
+        """Let the agent's methods act over this one's actor: that of a sampler, which calls them."""
+        before, self._agent.by_hand = self._agent.by_hand, self
+        self.mode = before.mode  # an agent has one mode, by which its own methods know what was before
+        try:
+            yield
+        finally:
+            before.mode = self.mode
+            self._agent.by_hand = before
 
 
 def rows_of(

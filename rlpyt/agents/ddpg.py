@@ -19,12 +19,11 @@ from rlpyt.types import AgentInputs
 
 
 class MuAgentInfo(NamedArrayTuple):
-    """Record of an agent with a deterministic policy beside every action."""
+    """Record of a deterministic policy beside every action; of a recurrent agent also its state before the row."""
 
     mu: Buffer
     """[..., A], in units of the bounds."""
     prev_rnn_state: Buffer = None
-    """Of a recurrent agent, before the row, [B, N, H] leaves."""
 
 
 @dataclass(kw_only=True, eq=False)

@@ -16,6 +16,7 @@ from rlpyt.agents.networks import Held
 from rlpyt.agents.rules import Atoms, EpsilonGreedyExploration, Exploration, Head, ImplicitQuantileHead, QuantileHead
 from rlpyt.core import CategoricalQAgent
 from rlpyt.models import IqnModel
+from rlpyt.settings import whole
 from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.arguments import named_arguments
 
@@ -44,6 +45,7 @@ class WithAtoms(BaseAgent):
     kind: ClassVar[str] = "categorical"
     kept_numbers: ClassVar[Mapping[str, int]] = {"annealed": 1, "V_range": 2}
     HeadCls: ClassVar[type[Head]] = Atoms
+    told_to_default: ClassVar[Mapping[str, str]] = {"n_atoms": "n_atoms"}
     ExplorationCls: ClassVar[type[Exploration]] = GreedyByAtoms
 
     n_atoms: int = 51
@@ -56,8 +58,7 @@ class WithAtoms(BaseAgent):
     def __post_init__(self) -> None:
         """Refuse a number of atoms that makes no range, or two of them."""
         super().__post_init__()
-        if self.n_atoms < 2:
-            raise ValueError(f"{type(self).__name__}: n_atoms is {self.n_atoms}; expected at least 2 atoms.")
+        whole(self, "n_atoms", 2)
         other = (self.model_kwargs or {}).get("n_atoms", self.n_atoms)
         if other != self.n_atoms:
             raise ValueError(
@@ -79,6 +80,7 @@ class WithQuantiles(BaseAgent):
 
     kind: ClassVar[str] = "quantiles"
     HeadCls: ClassVar[type[Head]] = QuantileHead
+    told_to_default: ClassVar[Mapping[str, str]] = {"n_atoms": "n_quantiles"}
 
     n_quantiles: int = 200
     """Quantiles of every action's distribution; the size of a layer, so it takes no schedule."""
@@ -86,8 +88,7 @@ class WithQuantiles(BaseAgent):
     def __post_init__(self) -> None:
         """Refuse a network without quantiles."""
         super().__post_init__()
-        if self.n_quantiles < 1:
-            raise ValueError(f"{type(self).__name__}: n_quantiles is {self.n_quantiles}; expected at least 1.")
+        whole(self, "n_quantiles")
 
 
 @dataclass(kw_only=True, eq=False)

@@ -24,11 +24,10 @@ from rlpyt.utils.arguments import named_arguments
 
 
 class DqnAgentInfo(NamedArrayTuple):
-    """Record of a Q-learner beside every action."""
+    """Record of a Q-learner beside every action; of a recurrent agent also its state before the row."""
 
     q: Buffer
     prev_rnn_state: Buffer = None
-    """Of a recurrent agent, before the row, [B, N, H] leaves."""
 
 
 @dataclass(kw_only=True, eq=False)

@@ -147,12 +147,13 @@ def new_model(agent: Agent) -> nn.Module:
         model = build_model(f"{who}: ModelCls", own.ModelCls, offered, own.model_kwargs)
     elif (DefaultModelCls := type(own).DefaultModelCls) is None:
         raise TypeError(f"{who}: ModelCls is None, and there is no DefaultModelCls; expected one of them.")
-    elif body is None:
-        kwargs = _default_kwargs(agent, DefaultModelCls)
-        model = build_model(f"{who}: DefaultModelCls", DefaultModelCls, offered, kwargs)
     else:
-        kwargs = {"hidden_sizes": own.hidden_sizes, **own.model_kwargs}
-        model = build_model(f"{who}: the policy", DefaultModelCls, offered, kwargs)
+        told = {name: getattr(own, x) for name, x in own.told_to_default.items()}
+        kwargs: Kwargs = {**told, **own.model_kwargs}
+        if body is None:
+            kwargs = _with_layer(agent, DefaultModelCls, kwargs)
+        what = "DefaultModelCls" if body is None else "the policy"
+        model = build_model(f"{who}: {what}", DefaultModelCls, offered, kwargs)
     # One of the user's may have been told the shape alone.
     if not (of_class and "observation_space" in offered):
         _fit_encoder(model, agent)
@@ -165,17 +166,15 @@ def _fit_encoder(model: nn.Module, agent: Agent) -> None:
         model.encoder.fit_to(agent.env_spaces.observation)
 
 
-def _default_kwargs(agent: Agent, DefaultModelCls: Callable[..., nn.Module]) -> Kwargs:
-    """Return the arguments of an agent's default model, with its recurrent layer if it takes the choice."""
-    own, recurrent = of_its_kind(agent), agent.recurrent
-    kwargs = {**own.head.model_kwargs(), **own.model_kwargs}
+def _with_layer(agent: Agent, DefaultModelCls: Callable[..., nn.Module], kwargs: Kwargs) -> Kwargs:
+    """Return the arguments of an agent's default model with its recurrent layer, if it takes the choice."""
     if "recurrent" in inspect.signature(DefaultModelCls).parameters:
         return _with_recurrence(agent, kwargs, "model_kwargs")
-    if recurrent not in (True, False, "lstm"):
+    if agent.recurrent not in (True, False, "lstm"):
         raise ValueError(
-            f"{type(agent).__name__}: recurrent is {recurrent!r}, and its model of rlpyt 0.1 has an LSTM; expected "
-            "True. To choose the layer use an agent with the default model, such as RecurrentCategoricalPgAgent, "
-            "RecurrentGaussianPgAgent or R2d1Agent."
+            f"{type(agent).__name__}: recurrent is {agent.recurrent!r}, and its model of rlpyt 0.1 has an LSTM; "
+            "expected True. To choose the layer use an agent with the default model, such as "
+            "RecurrentCategoricalPgAgent, RecurrentGaussianPgAgent or R2d1Agent."
         )
     return kwargs
 

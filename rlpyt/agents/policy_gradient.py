@@ -76,14 +76,9 @@ class PgAgent(BaseAgent, PolicyAgent):
         self.reward_rms = RunningMeanStdModel(())
         check_policy_outputs(self)
 
-    def __call__(
-        self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer, *rnn: Buffer
-    ) -> tuple[Buffer, torch.Tensor]:
+    def __call__(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer, *rnn: Buffer) -> Buffer:
         """Return distribution parameters and value, with gradient; for the arguments see `BaseAgent.__call__`."""
-        outputs: tuple[Buffer, torch.Tensor] = self.head.read(
-            super().__call__(observation, prev_action, prev_reward, *rnn)
-        )
-        return outputs
+        return self.head.read(super().__call__(observation, prev_action, prev_reward, *rnn))
 
     def agent_info(self, output: tuple[Buffer, torch.Tensor]) -> NamedArrayTuple:
         """Return distribution parameters and value."""

@@ -18,7 +18,7 @@ from rlpyt.core import Agent, Features, QpgPolicyAgent, ValueAt
 from rlpyt.distributions import ActionUnits
 from rlpyt.models import ActorModel, FeatureModel, MuMlpModel, takes_n_models
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.settings import Settings
+from rlpyt.settings import Settings, whole
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import AgentInputs, Kwargs, StateDict
 from rlpyt.utils.arguments import named_arguments
@@ -113,6 +113,7 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
     """The features, a `Model` with an `output_size`, recurrent if the agent is. It is called with those of
     `observation_space` and `action_size` that it takes, and with `feature_kwargs`."""
     DefaultModelCls: ClassVar[Callable[..., nn.Module] | None] = MuMlpModel
+    told_to_default: ClassVar[Mapping[str, str]] = {"hidden_sizes": "hidden_sizes"}
     ExplorationCls: ClassVar[type[Exploration]] = PolicyExploration
     policy_outputs: ClassVar[tuple[str, ...]] = ()
     """What the policy gives, [..., A] each, as a tuple if there are several; checked at the start unless empty."""
@@ -134,8 +135,7 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
     def __post_init__(self) -> None:
         """Validate the settings."""
         super().__post_init__()
-        if self.n_q < 1:
-            raise ValueError(f"{type(self).__name__}: n_q is {self.n_q}; expected at least 1 network of action values.")
+        whole(self, "n_q")
         check_not_negative(self, "pretrain_std")
         self.q_model_kwargs, self.feature_kwargs = dict(self.q_model_kwargs or {}), dict(self.feature_kwargs or {})
         self._feature_size = 0

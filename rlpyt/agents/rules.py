@@ -17,7 +17,6 @@ from rlpyt.core import Agent
 from rlpyt.distributions import DistInfoLogits, DistInfoStd
 from rlpyt.models import NoisyLinear
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.types import Kwargs
 
 BEST, EXPLORE, FIRST = "best", "explore", "first"
 """Ways to act of a policy with action values: by the policy alone, exploring, and before the first update."""
@@ -216,10 +215,6 @@ class Head:
             f"output), which returns actions [B] without noise, or act of {type(self.agent).__name__}."
         )
 
-    def model_kwargs(self) -> Kwargs:
-        """Return the arguments that the default model is given beside those of the user."""
-        return {}
-
     def loaded(self) -> None:
         """Take in that the agent's state was loaded."""
 
@@ -286,10 +281,6 @@ class Atoms(QHead):
         # No matrix product: under autocast one would round probabilities, atoms and values to bfloat16.
         return (output.softmax(-1) * self.z).sum(-1)
 
-    def model_kwargs(self) -> Kwargs:
-        """Return the number of atoms."""
-        return {"n_atoms": self.agent.n_atoms}
-
 
 class QuantileHead(QHead):
     """Quantiles at the midpoints of equal fractions (Dabney et al. 2018); see `QrDqnAgent`."""
@@ -299,10 +290,6 @@ class QuantileHead(QHead):
     def read(self, output: torch.Tensor) -> torch.Tensor:
         """Return the mean of each action's quantiles, [.., A]."""
         return output.mean(-1)
-
-    def model_kwargs(self) -> Kwargs:
-        """Return the number of quantiles."""
-        return {"n_atoms": self.agent.n_quantiles}
 
 
 class ImplicitQuantileHead(QHead):

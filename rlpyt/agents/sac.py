@@ -18,11 +18,10 @@ from rlpyt.spaces import EnvSpaces
 
 
 class SacAgentInfo(NamedArrayTuple):
-    """Record of SAC's agent beside every action."""
+    """Record of SAC's agent beside every action; of a recurrent agent also its state before the row."""
 
     dist_info: Buffer
     prev_rnn_state: Buffer = None
-    """Of a recurrent agent, before the row, [B, N, H] leaves."""
 
 
 @dataclass(kw_only=True, eq=False)

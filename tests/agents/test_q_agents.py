@@ -248,10 +248,10 @@ def test_an_agent_without_q_values_is_refused(name):
 @pytest.mark.parametrize(
     ("AgentCls", "kwargs", "message"),
     [
-        (CatDqnAgent, dict(n_atoms=1), "CatDqnAgent: n_atoms is 1; expected at least 2"),
+        (CatDqnAgent, dict(n_atoms=1), "CatDqnAgent: n_atoms is 1; expected a whole number from 2"),
         (CatDqnAgent, dict(model_kwargs=dict(n_atoms=21)), "n_atoms is 51, and 21 in model_kwargs; expected the same"),
-        (AtariCatDqnAgent, dict(n_atoms=0), "AtariCatDqnAgent: n_atoms is 0; expected at least 2"),
-        (QrDqnAgent, dict(n_quantiles=0), "QrDqnAgent: n_quantiles is 0; expected at least 1"),
+        (AtariCatDqnAgent, dict(n_atoms=0), "AtariCatDqnAgent: n_atoms is 0; expected a whole number from 2"),
+        (QrDqnAgent, dict(n_quantiles=0), "QrDqnAgent: n_quantiles is 0; expected a whole number from 1"),
         (RecurrentQrDqnAgent, dict(n_quantiles=-1), "RecurrentQrDqnAgent: n_quantiles is -1"),
     ],
 )

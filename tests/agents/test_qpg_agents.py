@@ -428,8 +428,8 @@ def test_dropout_of_the_values_is_on_in_training_and_never_in_the_policy_s_actin
 @pytest.mark.parametrize(
     ("kind", "kwargs", "message"),
     [
-        ("DDPG", dict(n_q=0), "DdpgAgent: n_q is 0; expected at least 1 network"),
-        ("SAC", dict(n_q=-1), "SacAgent: n_q is -1; expected at least 1 network"),
+        ("DDPG", dict(n_q=0), "DdpgAgent: n_q is 0; expected a whole number from 1"),
+        ("SAC", dict(n_q=-1), "SacAgent: n_q is -1; expected a whole number from 1"),
         ("DDPG", dict(action_std=-0.1), r"DdpgAgent: action_std is -0.1; expected a number from 0"),
         ("TD3", dict(action_std=math.nan), r"Td3Agent: action_std.* got value=nan; expected a number"),
         ("TD3", dict(action_noise_correlation=1.0), r"action_noise_correlation is 1.0; expected .*in \[0, 1\)"),
