@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from rlpyt.core import AgentT, Algorithm
+from rlpyt.old_rlpyt import check_class
 
 Numbers = dict[str, Any]
 """Metrics of one update by name: detached tensors of any shape, or numbers."""
@@ -89,6 +90,7 @@ def part_of(algo: object, method: str, returned: Any, Kind: type[Any]) -> Any:
     if not isinstance(returned, Kind):
         home = "rlpyt.core" if Kind.__module__.startswith("rlpyt.core") else "rlpyt.replays"
         _refuse(algo, method, returned, f"an {home}.{Kind.__name__} (docs/replay.md)")
+    check_class(type(returned))
     return returned
 
 

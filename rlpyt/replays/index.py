@@ -12,7 +12,6 @@ from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
 
-from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.replays.interface import Allocate
 from rlpyt.types import Places, StateDict
 
@@ -35,7 +34,7 @@ class Drawn(NamedTuple):
     """[M] float32, importance weights of the losses; None where all weigh the same."""
 
 
-class Index(CheckedSubclasses, ABC):
+class Index(ABC):
     """Base of indexes. An index of one's own defines `draw_places`; one with priorities `set_priorities` too.
 
     The base checks what they do: start indexes at final rows are drawn again, priorities of overwritten rows dropped.

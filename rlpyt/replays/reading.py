@@ -10,7 +10,7 @@ import torch
 
 from rlpyt.functional import NStepReturn, episode_start_from_valid, n_step_return
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
-from rlpyt.old_methods import CheckedSubclasses, TellsOldAttributes
+from rlpyt.old_rlpyt import tells_old_attributes
 from rlpyt.replays.interface import Storage
 from rlpyt.types import AgentInputs, Places
 from rlpyt.utils.arrays import buffer_func
@@ -30,7 +30,8 @@ class RawRows(NamedArrayTuple):
     """bool, False where the row holds the final observation of an episode."""
 
 
-class SamplesFromReplay(NamedArrayTuple, TellsOldAttributes):
+@tells_old_attributes
+class SamplesFromReplay(NamedArrayTuple):
     """Batch of n-step transitions, [M] CPU tensors that share no memory with the replay.
 
     Observations are on the device on which the storage has them.
@@ -56,7 +57,8 @@ class SamplesFromReplay(NamedArrayTuple, TellsOldAttributes):
     """float32, the reward for the action alone."""
 
 
-class SequencesFromReplay(NamedArrayTuple, TellsOldAttributes):
+@tells_old_attributes
+class SequencesFromReplay(NamedArrayTuple):
     """Batch of M sequences, CPU tensors that share no memory with the replay.
 
     Observations are on the device on which the storage has them.
@@ -125,7 +127,7 @@ def n_step_of_rows(
     return n_step_return(rows.reward[window], rows.terminated[window], rows.truncated[window], discount=discount)
 
 
-class Reading(CheckedSubclasses, ABC):
+class Reading(ABC):
     """Base of readings: it makes the batch that begins at given rows of the storage.
 
     Args:

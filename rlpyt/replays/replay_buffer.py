@@ -11,6 +11,7 @@ import torch
 from rlpyt.core import Replay
 from rlpyt.functional import sequence_priority
 from rlpyt.namedarraytuple import Buffer
+from rlpyt.old_rlpyt import tells_old_attributes
 from rlpyt.replays.index import Index
 from rlpyt.replays.interface import Allocate, SamplesToBuffer, Storage
 from rlpyt.replays.reading import Reading, ReplayBatch
@@ -19,6 +20,7 @@ from rlpyt.utils.arrays import buffer_from_example, numpify_buffer, torchify_buf
 from rlpyt.utils.rw_lock import NoLock
 
 
+@tells_old_attributes
 class ReplayBuffer(Replay):
     """Replay buffer of rows, which returns batches of transitions or sequences.
 
