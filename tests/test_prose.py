@@ -19,9 +19,8 @@ LIBRARY = Path(rlpyt.__file__).parent
 COLUMNS = 100
 OPENINGS = ("What", "Where", "How", "Which", "When", "Who", "Whether")
 NOT_YET_A_NOUN = """
-    rlpyt.algos.dqn.ActedRows rlpyt.algos.dqn.ErrorBatch
-    rlpyt.algos.off_policy.Outputs rlpyt.algos.policy_gradient rlpyt.algos.qpg rlpyt.types.AgentInputs
-    rlpyt.types.AgentInputsRnn rlpyt.types.AgentStep rlpyt.types.AgentSamples rlpyt.types.EnvSamples
+    rlpyt.types.AgentInputs rlpyt.types.AgentInputsRnn rlpyt.types.AgentStep rlpyt.types.AgentSamples
+    rlpyt.types.EnvSamples
 """
 """Modules and classes whose docstring opens with one of `OPENINGS`."""
 

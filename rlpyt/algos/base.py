@@ -161,11 +161,7 @@ class RlAlgorithm(Settings, Scheduled, Algorithm[AgentT]):
         raise NotImplementedError
 
     def gradient_step(self, loss: torch.Tensor, hyper: Hyper) -> torch.Tensor:
-        """Take one step down a loss with the optimiser `counted_descent`, and count it as an update.
-
-        Returns:
-            The norm of the gradient before clipping, on the device.
-        """
+        """Take one step by `counted_descent`, and count it; return the norm of the gradient before clipping."""
         grad_norm = self.descents.step(self.counted_descent, loss, hyper)
         self.update_counter += 1
         return grad_norm
@@ -181,11 +177,10 @@ class RlAlgorithm(Settings, Scheduled, Algorithm[AgentT]):
         return {**counts, "rows an update": rows_per_update(self), **optimiser, **of_feed}
 
     def row_numbers(self, n_done: int) -> dict[str, float]:
-        """Return the learning rate of each optimiser in the newest iteration; see `rlpyt.core.Algorithm.row_numbers`.
-
-        The one of an algorithm with a single optimiser is `LearningRate`; the others have its name before that.
-        """
-        return self.descents.columns(self.hyper(max(0, n_done - 1) * self.steps_per_itr))
+        """Return the learning rates of the newest iteration by column: that of the optimiser "model" has no prefix."""
+        hyper = self.hyper(max(0, n_done - 1) * self.steps_per_itr)
+        prefixes = {name: "" if name == "model" else f"{name[:1].upper()}{name[1:]}" for name in self.descents}
+        return {f"{prefix}LearningRate": getattr(hyper, self.descents[name].rate) for name, prefix in prefixes.items()}
 
     # ---- state ----
 
@@ -275,18 +270,14 @@ class Descents(dict[str, GradientDescent]):
                 "Write self.optimizer = ... in optim_initialize, or call super().optim_initialize(rank) there."
             )
         descent = self[name]
-        if loss.numel() != 1 or not (loss.requires_grad or descent.is_frozen()):
+        is_descended = loss.requires_grad or not any(x.requires_grad for x in descent.parameters)  # or all are frozen
+        if loss.numel() != 1 or not is_descended:
             what = f"a tensor {list(loss.shape)} {'with' if loss.requires_grad else 'without'} a gradient"
             raise ValueError(
                 f"{who}: an update was given as its loss {what}; expected one number with a gradient. Take the mean "
                 "over the rows, such as valid_mean(x, batch.valid), and detach metrics only."
             )
         return descent(loss, getattr(hyper, descent.rate), hyper.clip_grad_norm)
-
-    def columns(self, hyper: Hyper) -> dict[str, float]:
-        """Return the learning rates by their columns in the log; "model" has no name there."""
-        prefixes = {name: "" if name == "model" else f"{name[:1].upper()}{name[1:]}" for name in self}
-        return {f"{prefix}LearningRate": getattr(hyper, self[name].rate) for name, prefix in prefixes.items()}
 
     def state_dict(self) -> StateDict:
         """Return the optimiser's state as torch has it; of several optimisers, theirs by name, and what is kept."""

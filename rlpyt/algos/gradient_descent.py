@@ -93,10 +93,6 @@ class GradientDescent:
         eps = dict.fromkeys(f"{x:.4g}" for group in groups if isinstance(x := group.get("eps"), int | float))
         return f"{name} (eps {' and '.join(eps)})" if eps else name
 
-    def is_frozen(self) -> bool:
-        """Return whether no parameter takes a gradient at the moment."""
-        return not any(parameter.requires_grad for parameter in self.parameters)
-
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
         """Parameters of all groups of the optimiser."""

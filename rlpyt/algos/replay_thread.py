@@ -7,19 +7,12 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from types import TracebackType
-from typing import Generic, NoReturn, Protocol, Self, TypeVar
+from typing import Generic, NoReturn, Self, TypeVar
 
 import torch
 
 BatchT = TypeVar("BatchT")
 ResultT = TypeVar("ResultT")
-
-
-class Call(Protocol):
-    """Call that was handed over, a `Future`."""
-
-    def result(self) -> object:
-        """Wait for the call, and return or raise what it has."""
 
 
 class ReplayThread(Generic[BatchT]):
@@ -38,7 +31,7 @@ class ReplayThread(Generic[BatchT]):
     def __init__(self, draw: Callable[[], BatchT], n_batches: int) -> None:
         self._draw, self._n_batches, self._n_left = draw, n_batches, n_batches
         self._drawn: Future[BatchT] | None = None
-        self._under_way: deque[Call] = deque()
+        self._under_way: deque[Callable[[], object]] = deque()  # each waits, and returns or raises what a call has
 
     def __enter__(self) -> Self:
         self._torch_threads, self._context = torch.get_num_threads(), copy_context()
@@ -67,7 +60,7 @@ class ReplayThread(Generic[BatchT]):
     def next_batch(self) -> BatchT:
         """Return the batch of the next update, and have the one after it drawn."""
         drawn = self._drawn or self.submit(self._draw)
-        self._wait_for(drawn)
+        self._wait_for(drawn.result)
         self._n_left -= 1
         self._drawn = self.submit(self._draw) if self._n_left > 0 else None
         return drawn.result()
@@ -75,7 +68,7 @@ class ReplayThread(Generic[BatchT]):
     def submit(self, call: Callable[..., ResultT], *args: object) -> Future[ResultT]:
         """Hand over a call, to be made after those before it."""
         future = self._pool.submit(self._context.run, call, *args)
-        self._under_way.append(future)
+        self._under_way.append(future.result)
         return future
 
     def __reduce__(self) -> NoReturn:
@@ -84,10 +77,10 @@ class ReplayThread(Generic[BatchT]):
             "between two iterations. Copy it in a hook of the runner, or leave prefetch out."
         )
 
-    def _wait_for(self, last: Call | None) -> None:
+    def _wait_for(self, last: Callable[[], object] | None) -> None:
         """Wait for the calls up to `last`, or for all; raise what the first that failed has raised."""
         while self._under_way:
-            call = self._under_way.popleft()
-            call.result()
-            if call is last:
+            result = self._under_way.popleft()
+            result()
+            if result == last:
                 return

@@ -48,7 +48,6 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     q_metric_names: ClassVar[Sequence[str]] = ("q1Loss", "q2Loss", "qGradNorm", "q1", "q2", "qMeanDiff")
     next_features: ClassVar[bool] = True
     random_target: ClassVar[bool] = True
-    _auto_entropy = 0.0  # until the action space is known
 
     batch_size: CountLike = 256
     min_steps_learn: int = int(1e4)
@@ -112,15 +111,10 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
         if self.fixed_alpha is None:
             self.descents.add("alpha", [self.log_alpha], rate="alpha_learning_rate")
 
-    def bind(self, n_steps: int) -> None:
-        """Bind the schedules to the length of a run, and "auto" to the number of dimensions of its actions."""
-        self._auto_entropy = -float(self.agent.distribution.n_free)
-        super().bind(n_steps)
-
     def schedule_of(self, name: str) -> ScheduleLike | None:
         """Return what was given, or for a target entropy of "auto" the number of this action space."""
         if name == "target_entropy" and self.target_entropy == "auto":
-            return self._auto_entropy
+            return -float(self.agent.distribution.n_free) if "agent" in vars(self) else 0.0
         return super().schedule_of(name)
 
     @torch.no_grad()

@@ -15,7 +15,7 @@ import torch
 from rlpyt.functional.checks import check_bool
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.replays.interface import Allocate, SamplesToBuffer, Storage
-from rlpyt.replays.observations import DeviceCopy, FrameArray, ObservationArray, WholeArray
+from rlpyt.replays.observations import DeviceCopy, FrameArray, WholeArray
 from rlpyt.types import AgentInputs, RingRows, StateDict
 from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
 
@@ -64,7 +64,7 @@ class RowStorage(Storage):
         rows = self.rows
         check_bool("A replay's example", terminated=rows.terminated, truncated=rows.truncated, valid=rows.valid)
 
-        def ring(example: np.ndarray, n: int) -> ObservationArray:
+        def ring(example: np.ndarray, n: int) -> WholeArray:
             return WholeArray(example, T, B, allocate) if n == 1 else FrameArray(example, n, T, B, allocate)
 
         self._observations = _keepers(example.observation, n_frames, ring)
@@ -268,7 +268,7 @@ class RowStorage(Storage):
         return t[0]
 
 
-def _keepers(example: Buffer, n_frames: Any, make: Callable[[np.ndarray, int], ObservationArray]) -> Buffer:
+def _keepers(example: Buffer, n_frames: Any, make: Callable[[np.ndarray, int], WholeArray]) -> Buffer:
     """Return a ring buffer for each array of the observations, in the structure of an observation."""
     if not isinstance(example, tuple):
         return make(np.asarray(example), int(n_frames))
