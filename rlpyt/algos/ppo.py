@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 
@@ -28,7 +28,7 @@ from rlpyt.functional import (
 )
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper, whole
-from rlpyt.types import BatchSpec, Run
+from rlpyt.types import Run
 from rlpyt.utils.arrays import buffer_func, buffer_to
 
 
@@ -87,14 +87,6 @@ class PPO(PolicyGradientAlgo):
                 f"{divisor}."
             )
         self.batch_size = self.batch_spec.size // minibatches
-
-    def rehearsal(self, agent: PolicyAgent, batch_spec: BatchSpec, max_rows: int) -> tuple[Self, BatchSpec]:
-        """Return one with a single minibatch and epoch, for the rows of a minibatch."""
-        (T, B), n = batch_spec, int(self.minibatches)
-        # Random rows of a batch are no sequence: advantages are not unrolled over them.
-        spec = BatchSpec(T, max(1, B // n)) if agent.recurrent else BatchSpec(1, max(1, T * B // n))
-        _, spec = super().rehearsal(agent, spec, max_rows)
-        return self.replace(minibatches=1, epochs=1), spec
 
     def schedule_of(self, name: str) -> ScheduleLike | None:
         """Return what was given, or with `linear_lr_schedule` a line to zero for a plain rate or clip."""
