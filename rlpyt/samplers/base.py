@@ -16,6 +16,7 @@ from rlpyt.core import Agent, EvalResult, EvaluatorBeside, FreeSampler, Sampler
 from rlpyt.envs import info_recorder, makes_vector_env
 from rlpyt.logging import Logger, ProgBarCounter, current_logger
 from rlpyt.logging.space_record import record_spaces
+from rlpyt.old_rlpyt import check_class
 from rlpyt.samplers.background import BackgroundSampler, ProcessSettings
 from rlpyt.samplers.buffer import Rows, allocate_rows, example_of, samples_of
 from rlpyt.samplers.collector import ACTIVITIES, Collector
@@ -327,6 +328,8 @@ def _check_settings(sampler: BaseSampler) -> None:
     check_kind("TrajInfoCls", callable, "a class, or another callable that returns a TrajInfo")
     for loop in ("CollectorCls", "eval_CollectorCls"):
         check_kind(loop, lambda x: x is None or isinstance(x, type), "a class, or None for the usual one")
+        if getattr(sampler, loop) is not None:
+            check_class(getattr(sampler, loop))
     for kwargs in ("env_kwargs", "eval_env_kwargs", "eval_env_overrides"):
         check_kind(kwargs, lambda x: isinstance(x, Mapping | None), "a dictionary of the environment's arguments")
     if sampler.eval_env_kwargs is not None and sampler.eval_env_overrides:
