@@ -166,7 +166,7 @@ class Fleet:
 
     def _build(self) -> Built:
         spec = self.spec
-        env_kwargs, noun, ranks, env_seeds = spec.env_kwargs or {}, spec.role.noun, spec.env_ranks, spec.env_seeds()
+        env_kwargs, noun, ranks, env_seeds = spec.env_kwargs or {}, spec.role.value, spec.env_ranks, spec.env_seeds()
         if makes_vector_env(spec.EnvCls):
             self._vector_env = make_vector_env(spec.EnvCls, env_kwargs, ranks, env_seed=env_seeds[0])
             return Built(self._vector_env.name, noun, ranks, self._vector_env.spaces)
@@ -186,7 +186,7 @@ class Fleet:
                 else "CpuSampler and GpuSampler give each environment a process of its own, with n_workers=batch_B"
             )
             text = (
-                f"\nThe {self.spec.role.noun} was made beside others in this process. If that can hold only one, as "
+                f"\nThe {self.spec.role.value} was made beside others in this process. If that can hold only one, as "
                 f"with some emulators: {alone}."
             )
         if was_checked and not isinstance(cause, TypeError):

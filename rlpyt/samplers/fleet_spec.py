@@ -17,20 +17,15 @@ NO_LIMIT = 2**62
 
 
 class FleetRole(Enum):
-    """Purpose of a fleet."""
+    """Purpose of a fleet; the value is what one of its environments is called in messages."""
 
-    TRAIN = "train"
-    EVAL = "eval"
+    TRAIN = "environment"
+    EVAL = "evaluation environment"
 
     @property
     def env_stream(self) -> Role:
         """The random streams that seed the environments."""
         return Role.ENV if self is FleetRole.TRAIN else Role.EVAL_ENV
-
-    @property
-    def noun(self) -> str:
-        """What one of the environments is called in messages."""
-        return "environment" if self is FleetRole.TRAIN else "evaluation environment"
 
 
 @dataclass(frozen=True, kw_only=True)

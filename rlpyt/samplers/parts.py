@@ -13,6 +13,7 @@ from rlpyt.envs import EnvAdapter, InfoRecorder, VectorEnvAdapter, as_recorded, 
 from rlpyt.envs.state_data import StateError
 from rlpyt.logging import current_logger
 from rlpyt.namedarraytuple import Buffer
+from rlpyt.old_methods import own_names
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet_spec import FleetSpec
 from rlpyt.samplers.states import AsBuilt, Loaded, dealt, piece, restore_info, saved_info, why_no_state
@@ -120,7 +121,7 @@ class LocalPart(Part):
         self.rows, self.ranks = rows, list(spec.env_ranks)
         self._new_traj_info = traj_info_maker(spec.TrajInfoCls, spec.traj_info_kwargs)
         # Only a TrajInfo of the user's own reads all of a step, and slicing it costs as much as a cheap step.
-        self._own_traj_info = type(self._new_traj_info()).step is not TrajInfo.step
+        self._own_traj_info = "step" in own_names(type(self._new_traj_info()))
         self._progress = progress or Progress()
         self._wait_reset = not spec.mid_batch_reset
         self._resting = rows.resting

@@ -6,7 +6,7 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
@@ -27,11 +27,6 @@ class RayNode(NamedTuple):
     """Cores that Ray deals; 0 for a node that gets no work."""
     n_gpus: float
 
-    @classmethod
-    def of(cls, node_id: str, address: str, resources: Mapping[str, float]) -> RayNode:
-        """Return a node with its resources by their names in Ray."""
-        return cls(node_id, address, int(resources.get("CPU", 0)), resources.get("GPU", 0.0))
-
     @property
     def name(self) -> str:
         """Name for messages."""
@@ -39,14 +34,7 @@ class RayNode(NamedTuple):
 
 
 def import_ray(owner: str) -> Ray:
-    """Return the module of Ray.
-
-    Args:
-        owner: class that needs it, for the message.
-
-    Raises:
-        ImportError: if it is not installed.
-    """
+    """Return the module of Ray, which a class needs; refuse where it is not installed."""
     try:
         import ray
     except ImportError as error:
@@ -91,8 +79,12 @@ class RayConnection:
 
     def nodes(self) -> dict[str, RayNode]:
         """Return every living node, by its identifier."""
-        living = [node for node in self.ray.nodes() if node["Alive"]]
-        return {n["NodeID"]: RayNode.of(n["NodeID"], n["NodeManagerAddress"], n["Resources"]) for n in living}
+        found: dict[str, RayNode] = {}
+        for node in self.ray.nodes():
+            if node["Alive"]:
+                cores, gpus = (node["Resources"].get(name, 0.0) for name in ("CPU", "GPU"))
+                found[node["NodeID"]] = RayNode(node["NodeID"], node["NodeManagerAddress"], int(cores), gpus)
+        return found
 
     def free_cores(self) -> dict[str, float]:
         """Return the cores of every node that no actor or task has; those of one that has just ended may be missing."""

@@ -35,6 +35,7 @@ from rlpyt.runners import (
 from rlpyt.runners.agreement import Agreement, bit_hash, learned_tensors
 from rlpyt.runners.columns import merged_metrics, merged_numbers
 from rlpyt.samplers.base import specs_of
+from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.types import Run, TrajInfo
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.replicas import Replicas
@@ -758,7 +759,7 @@ def test_evaluation_environments_are_dealt_and_no_two_have_one_seed(tmp_path):
     for rank in range(3):
         sampler = make_sampler(eval_n_envs=4, eval_max_trajectories=10, eval_max_steps=41)
         facts = Run(batch_spec=sampler.batch_spec, seed=3, replicas=Replicas(rank, 3))
-        specs.append({role.value: spec for role, spec in specs_of(sampler, facts).items()}["eval"])
+        specs.append(specs_of(sampler, facts)[FleetRole.EVAL])
     assert [spec.env_ranks for spec in specs] == [[0, 1], [2], [3]]
     assert [list(spec.quotas) for spec in specs] == [[3, 3], [2], [2]]
     assert {spec.max_T for spec in specs} == {10}, "eval_max_steps is shared by all environments of all replicas"
