@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rlpyt.old_methods import own_names
-from rlpyt.old_names import serve_old_names
 from rlpyt.runners.arguments import check_compute
 from rlpyt.runners.base import MinibatchRlBase
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.replica_group import ReplicaGroup, ReplicaSettings
 from rlpyt.runners.training import Free, InTurn, Lagged
 from rlpyt.utils.affinity import Affinity
+from rlpyt.utils.arguments import own_names
 from rlpyt.utils.checks import whole_number
-
-serve_old_names(__name__)
 
 
 @dataclass(eq=False)

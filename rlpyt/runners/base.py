@@ -18,7 +18,6 @@ import torch
 from rlpyt.core import Agent, Algorithm, Metrics, Sampler, discount_at_start
 from rlpyt.logging import Logger, Sink, Verbosity, current_logger, logger_context, plot_progress, silent_context
 from rlpyt.logging.segments import CheckpointError
-from rlpyt.old_names import serve_old_names
 from rlpyt.run_records import CHECKPOINTS
 from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.arguments import check_compute, check_launched, check_parameters, check_parts
@@ -48,8 +47,6 @@ from rlpyt.utils.launched import end_with_launcher
 from rlpyt.utils.processes import allowed_cpus, available_cpus
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.seeds import make_seed, set_seed
-
-serve_old_names(__name__)
 
 
 @dataclass(eq=False)

@@ -156,7 +156,7 @@ def _snapshot(file: Path) -> _Found:
 
 
 def _checkpoint(files: CheckpointFiles, step: int) -> _Found:
-    saved = files.read(step, rank=0, with_rings=False)  # rows of a replay may be gigabytes
+    saved = files.read(step, with_rings=False)  # rows of a replay may be gigabytes
     state = saved.state.get("agent")
     if not isinstance(state, dict):
         raise CheckpointError(f"load_agent: {files.place(step)} has no state of an agent; expected that of a run.")

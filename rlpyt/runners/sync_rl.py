@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlpyt.old_names import serve_old_names
 from rlpyt.runners.base import MinibatchRlBase
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.replica_group import ReplicaGroup, ReplicaSettings
 from rlpyt.runners.training import InTurn
-
-serve_old_names(__name__)
 
 
 @dataclass(eq=False)
