@@ -163,11 +163,6 @@ class Agreement:
         with self._call():
             return self.replicas.broadcast(item)
 
-    def broadcast_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Copy the tensors of replica 0 into those of all others, in place."""
-        with self._call():
-            self.replicas.broadcast_tensors(tensors)
-
     @contextmanager
     def _call(self) -> Iterator[None]:
         self.agree()
@@ -209,7 +204,8 @@ class Agreement:
                         f"{others.get(name)}; expected the same in all. The environments of all must have the same "
                         "spaces, and a model must be built from nothing else."
                     )
-        self.broadcast_tensors(list(tensors.values()))
+        with self._call():
+            self.replicas.broadcast_tensors(list(tensors.values()))
 
     def check_weights(self, agent: Agent, algo: Algorithm[Agent]) -> None:
         """Raise `ReplicasDiverged` if weights, statistics or optimiser states of replicas differ by one bit."""

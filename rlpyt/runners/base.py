@@ -403,7 +403,7 @@ def _running(runner: MinibatchRlBase) -> Iterator[Agreement]:
             return True
         return signum in (SIGTERM, SIGUSR1) and runner._group.agreement.defer(signum)
 
-    with runner._group.joined(runner, runner.settings, defer):
+    with runner._group.joined(runner.train, runner.settings, defer):
         check_launched(type(runner).__name__, runner.replicas.world_size, runner.max_time)
         end_with_launcher()
         with signals_as_exceptions(defer):

@@ -136,14 +136,16 @@ class RunLog:
             logger.record_tabular(key, value)
         self._last_steps, self._last_update_counter, self._last_rows = collected, updates, rows
 
-    def record_trajs(self, traj_infos: Sequence[TrajInfo]) -> None:
-        """Record statistics of trajectories."""
-        training = self._training
+    def record_infos(self, traj_infos: Sequence[TrajInfo], metrics: Mapping[str, torch.Tensor]) -> None:
+        """Record statistics of trajectories and metrics."""
+        training, record = self._training, self._training.logger.record_tabular_misc_stat
         statistics = [info.statistics() for info in traj_infos]
         every = (training.sampler.new_traj_info().statistics(), *statistics)
         # The same columns in the same order, whatever single trajectories have, or before there are any.
         for name in dict.fromkeys(name for s in every for name in s):
-            training.logger.record_tabular_misc_stat(name, [s[name] for s in statistics if name in s])
+            record(name, [s[name] for s in statistics if name in s])
+        for name in dict.fromkeys([*training.algo.opt_info_fields, *metrics]):
+            record(name, metrics.get(name, []))
 
     def take_metrics(self) -> dict[str, torch.Tensor]:
         """Return the metrics of all replicas since the last row, by name, [n]."""
@@ -152,11 +154,6 @@ class RunLog:
             return own
         on_cpu = {name: values.cpu() for name, values in own.items()}
         return merged_metrics(*zip(*agreement.gather((on_cpu, self._metrics.of_rows)), strict=True))
-
-    def record_metrics(self, metrics: Mapping[str, torch.Tensor]) -> None:
-        """Record statistics of metrics."""
-        for name in dict.fromkeys([*self._training.algo.opt_info_fields, *metrics]):
-            self._training.logger.record_tabular_misc_stat(name, metrics.get(name, []))
 
     def end_row(self) -> None:
         """Note that a row was written, from which the next one counts its time."""

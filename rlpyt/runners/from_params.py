@@ -194,18 +194,15 @@ class Reader:
         """Return what a value was recorded of."""
         if isinstance(value, list):
             return [self.value(item, place) for item in value]
-        if isinstance(value, dict):
-            if "class" in value:
-                return self.part(value, place)
-            tag = next((tag for tag in self._kinds if tag in value), None)
-            if tag is not None:
-                return self._tagged(tag, value, place)
+        if not isinstance(value, dict):
+            return value
+        if "class" in value:
+            return self.part(value, place)
+        tag = next((tag for tag in self._kinds if tag in value), None)
+        if tag is None:
             content = {key: self.value(item, f"{place}.{key}") for key, item in value.items()}
             self._check_ids(content, place)
             return content
-        return value
-
-    def _tagged(self, tag: str, value: dict[str, Any], place: str) -> Any:
         try:
             return self._kinds[tag](value, place)
         except RecordError:

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from rlpyt.core import Agent, Algorithm, Sampler
 from rlpyt.logging import current_logger
 from rlpyt.runners.agreement import Agreement
-from rlpyt.runners.replica_process import Trains, check_started, end_of, interrupted_by_an_end, started_replicas
+from rlpyt.runners.replica_process import Train, check_started, end_of, interrupted_by_an_end, started_replicas
 from rlpyt.runners.signals import signals_as_exceptions
 from rlpyt.settings import Settings, whole
 from rlpyt.types import Kwargs
@@ -185,11 +185,11 @@ class ReplicaGroup:
         self.cores = Affinity.from_mapping(self.affinity())
 
     @contextmanager
-    def joined(self, runner: Trains, settings: object, defer: Callable[[int], bool]) -> Iterator[None]:
+    def joined(self, train: Train, settings: object, defer: Callable[[int], bool]) -> Iterator[None]:
         """Be one of the replicas while the block runs; start the others, and stop them at the end, if they are ours.
 
-        These get copies of the runner. `settings` are those of the computation, as they were given. `defer` is called
-        with a signal, and returns true if it will end the run later.
+        These get copies of the runner whose `train` is given. `settings` are those of the computation, as they were
+        given. `defer` is called with a signal, and returns true if it will end the run later.
         """
         joining, self._joining = self._joining, None
         world_size = self.world_size()
@@ -209,7 +209,7 @@ class ReplicaGroup:
         else:
             with (
                 signals_as_exceptions(defer),
-                started_replicas(runner, self, world_size) as (store, workers),
+                started_replicas(train, self.join, world_size) as (store, workers),
                 self._as_one_of(0, world_size, store, workers, device),
             ):
                 yield

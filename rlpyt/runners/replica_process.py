@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Protocol
+from typing import TypeAlias
 
 import torch.distributed as dist
 
@@ -24,37 +24,29 @@ _START_METHOD = "forkserver"
 _END_SECONDS = 60.0  # that a replica may take to close its sampler, after the last iteration
 
 
-class Trains(Protocol):
-    """Runner, as one of the replicas of a run."""
-
-    def train(self) -> None:
-        """Train."""
-
-
-class Joins(Protocol):
-    """Group of the replicas of a runner."""
-
-    def join(self, rank: int, world_size: int, store: dist.Store) -> None:
-        """Be replica `rank` in the next training."""
+Train: TypeAlias = Callable[[], None]
+"""`train` of a runner."""
+Join: TypeAlias = Callable[[int, int, dist.Store], None]
+"""`join` of its group."""
 
 
 class ReplicaServer(CallServer):
     """Server of the process of a replica; `port` is that of the store of replica 0, on this machine."""
 
-    def __init__(self, rank: int, progress: Progress, runner: Trains, group: Joins, world_size: int, port: int) -> None:
-        self._runner = runner
-        group.join(rank, world_size, dist.TCPStore("127.0.0.1", port, is_master=False))
+    def __init__(self, rank: int, progress: Progress, train: Train, join: Join, world_size: int, port: int) -> None:
+        self._train = train
+        join(rank, world_size, dist.TCPStore("127.0.0.1", port, is_master=False))
 
     def train(self) -> None:
         """Train."""
-        self._runner.train()
+        self._train()
 
     def close(self) -> None:
         """Do nothing; the runner has closed everything after its training."""
 
 
 @contextmanager
-def started_replicas(runner: Trains, group: Joins, world_size: int) -> Iterator[tuple[dist.Store, list[Worker]]]:
+def started_replicas(train: Train, join: Join, world_size: int) -> Iterator[tuple[dist.Store, list[Worker]]]:
     """Start replicas 1, 2, ... of a run, with copies of the runner, and stop them when the block ends in any way.
 
     Yields:
@@ -67,7 +59,7 @@ def started_replicas(runner: Trains, group: Joins, world_size: int) -> Iterator[
     workers: list[Worker] = []
     try:
         for rank in range(1, world_size):
-            args = (runner, group, world_size, port)
+            args = (train, join, world_size, port)
             worker = Worker(
                 rank, ReplicaServer, args, _START_METHOD, has_workers=True, obeys_sigterm=True, role="Replica"
             )

@@ -67,8 +67,7 @@ class Rows(ABC):
 
     def record_infos(self, traj_infos: Sequence[TrajInfo]) -> None:
         """Record statistics of trajectories, and of the metrics since the last row: what `_log_infos` does."""
-        self.log.record_trajs(traj_infos)
-        self.log.record_metrics(self.log.take_metrics() if self._row_metrics is None else self._row_metrics)
+        self.log.record_infos(traj_infos, self.log.take_metrics() if self._row_metrics is None else self._row_metrics)
 
     def complete(self) -> None:  # noqa: B027
         """Write the row that was begun, if there is one, when it can be ended."""

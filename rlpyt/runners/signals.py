@@ -25,11 +25,7 @@ _SAME_SECONDS = 2.0
 
 
 class Preempted(SystemExit):
-    """End of a run that has saved a checkpoint, to go on later: the exit code of the script is 85.
-
-    Args:
-        reason: what asked for the end.
-    """
+    """End of a run that has saved a checkpoint, to go on later: the exit code of the script is 85."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(PREEMPTED)
