@@ -30,14 +30,7 @@ class ModelActor(Actor):
     Every actor draws the noise of ALL environments of the run and keeps its own part. So an environment sees the same
     noise however the environments are dealt to workers.
 
-    Args:
-        agent: has the model and the rule.
-        env_ranks: see `rlpyt.core.Agent.actor`.
-        global_B: see `rlpyt.core.Agent.actor`.
-        seed: see `rlpyt.core.Agent.actor`.
-        evaluation: see `rlpyt.core.Agent.actor`.
-        restarts: see `rlpyt.core.Agent.actor`.
-        by_hand: whether no sampler steps the environments, but a script.
+    The arguments are those of `rlpyt.core.Agent.actor`, and whether a script steps the environments, `by_hand`.
     """
 
     exploration_state: torch.Tensor | None
@@ -72,7 +65,7 @@ class ModelActor(Actor):
     # ---- acting ----
 
     def begin(self, itr: int, deterministic: bool = False) -> None:
-        """Make ready for a batch or an evaluation; see `rlpyt.core.Actor.begin`."""
+        """Make ready for a batch or an evaluation."""
         agent, networks = self.agent, self.agent.networks
         if any(network.training for network in networks.acting.children()):
             set_training(networks.acting, False)
@@ -102,11 +95,7 @@ class ModelActor(Actor):
 
     @torch.no_grad()
     def value(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> torch.Tensor:
-        """Return the values [B] of the rows; the recurrent state stays where it is.
-
-        Raises:
-            TypeError: if the agent records none.
-        """
+        """Return the values [B] of the rows; an agent that records none is refused."""
         output, _ = self._forward((observation, prev_action, prev_reward))
         info = self.agent.agent_info(output)
         if "value" not in info:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import partial
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from torch import nn
@@ -18,22 +18,16 @@ from torch import nn
 from rlpyt.agents.actor import ModelActor
 from rlpyt.agents.by_hand import ByHand, acting_by
 from rlpyt.agents.networks import Held, Network, Networks, Numbers, check_state
-from rlpyt.agents.own_models import ModelBuilder
-from rlpyt.agents.rules import Annealing, Exploration, Head
+from rlpyt.agents.own_models import new_model
+from rlpyt.agents.rules import Exploration, Head
 from rlpyt.core import Agent, example_inputs
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
-from rlpyt.old_names import serve_old_names
-from rlpyt.old_steps import OwnStepActor, acts_itself
+from rlpyt.old_rlpyt import check_class, compat
 from rlpyt.settings import Scheduled, Settings, scheduled
 from rlpyt.spaces import EnvSpaces
-from rlpyt.types import Kwargs, StateDict, TrajInfo
-from rlpyt.utils.arguments import named_arguments
+from rlpyt.types import AgentStep, Kwargs, StateDict, TrajInfo
+from rlpyt.utils.arguments import named_arguments, own_names
 from rlpyt.utils.compute import ComputeSettings
-
-if TYPE_CHECKING:  # at run time the name is one of rlpyt 0.1 here, which is answered with a warning
-    from rlpyt.types import AgentStep
-
-serve_old_names(__name__)
 
 
 @dataclass(eq=False)
@@ -67,26 +61,28 @@ class BaseAgent(Settings, Scheduled, Agent):
 
     DefaultModelCls: ClassVar[Callable[..., nn.Module] | None] = None
     """Called where no `ModelCls` was given, with `make_env_to_model_kwargs(env_spaces)` and `model_kwargs`."""
-    BuilderCls: ClassVar[type[ModelBuilder]] = ModelBuilder
     HeadCls: ClassVar[type[Head]] = Head
     ExplorationCls: ClassVar[type[Exploration]] = Exploration
     ActorCls: ClassVar[type[ModelActor]] = ModelActor
+    other_parts: ClassVar[Mapping[str, Callable[[Agent], object]]] = {}
+    """Further parts, made with the agent as those above are, by the attribute."""
 
     networks: Networks = field(init=False, repr=False)
     head: Head = field(init=False, repr=False)
     exploration: Exploration = field(init=False, repr=False)
+    by_hand: ByHand = field(init=False, repr=False)
     model = Network[nn.Module]("acting", "model")
     acting, learning = Held[nn.ModuleDict]("networks"), Held[nn.ModuleDict]("networks")
     numbers = Held[Numbers]("networks")
     device, compute = Held[torch.device]("networks"), Held[ComputeSettings]("networks")
     autocast = Held[Callable[[], AbstractContextManager[object]]]("networks")
     update_obs_rms = Held[Callable[..., None]]("networks")
-    fraction = Held[float]("annealing")
-    anneal_exploration = Held[Callable[[float], None]]("annealing", "set")
-    explore_by = Held[Callable[[Callable[[int], float | None]], None]]("annealing", "follow")
+    fraction = Held[float]("exploration")
+    anneal_exploration = Held[Callable[[float], None]]("exploration", "anneal")
+    explore_by = Held[Callable[[Callable[[int], float | None]], None]]("exploration", "follow")
     mode, _mode = Held[str | None]("by_hand"), Held[str | None]("by_hand", "mode")
     deterministic = Held[bool]("by_hand")
-    rnn_state = Held[Buffer]("by_hand")
+    rnn_state = Held[Buffer]("by_hand.actor")
     draw_noise = Held[Callable[[], torch.Tensor]]("by_hand")
 
     def __post_init__(self) -> None:
@@ -96,7 +92,7 @@ class BaseAgent(Settings, Scheduled, Agent):
         _check_dictionaries(self, model_kwargs=self.model_kwargs, initial_model_state_dict=state)
         self.model_kwargs = dict(self.model_kwargs or {})
         self.networks = Networks(type(self).__name__, self.kept_numbers, list(scheduled(type(self))))
-        self.head, self.exploration, self.annealing, self.by_hand = _new_parts(self)
+        _set_parts(self)
         self.bind(2**62)  # to a run without end, until an algorithm says how long it is
 
     # ---- building ----
@@ -124,14 +120,15 @@ class BaseAgent(Settings, Scheduled, Agent):
             )
         self.env_spaces = env_spaces = _as_env_spaces(self, env_spaces)
         self.networks.clear()
-        self.head, self.exploration, self.annealing, self.by_hand = _new_parts(self)
+        _set_parts(self)
         self.distribution = self.make_distribution(env_spaces)
         if self.distribution is None:
             raise TypeError(
                 f"{type(self).__name__}.make_distribution returned None; expected a distribution. Return one."
             )
+        check_class(type(self.distribution))
         self.networks.recurrent = bool(self.recurrent)
-        self.model = self.BuilderCls(self).model()
+        self.model = new_model(self)
         self.networks.unrolled, self.networks.with_dropout = [self.model], [self.model]
         self.networks.encode_by(self.distribution, self.model)
         if "model" in (given := initial_state(self)):
@@ -142,12 +139,12 @@ class BaseAgent(Settings, Scheduled, Agent):
     def actor(
         self, env_ranks: Sequence[int], global_B: int, seed: int, *, evaluation: bool = False, restarts: int = 0
     ) -> ModelActor:
-        """Return an actor for environments that are stepped together; see `rlpyt.core.Agent.actor`."""
+        """Return an actor for environments that are stepped together."""
         self.networks.check_built()
         actor = self.ActorCls(self, env_ranks, global_B, seed, evaluation=evaluation, restarts=restarts)
-        if not acts_itself(self):
+        if not own_names(type(self)) & {"step", "value", "sample_mode", "eval_mode", "reset", "reset_one"}:
             return actor
-        own = OwnStepActor(self, actor, partial(acting_by, self, ByHand(self, actor)), evaluation)
+        own = compat("steps").OwnStepActor(self, actor, partial(acting_by, self, ByHand(self, actor)), evaluation)
         return cast(ModelActor, own)
 
     def act(self, output: Buffer, actor: ModelActor) -> torch.Tensor:
@@ -199,7 +196,7 @@ class BaseAgent(Settings, Scheduled, Agent):
         """Make ready for the updates of an iteration, and let exploration and scheduled settings go on."""
         self.by_hand.mode, self.networks.have_learned = "train", True
         self.networks.train()
-        if (fraction := self.annealing.after(itr)) is not None:
+        if (fraction := self.exploration.fraction_after(itr)) is not None:
             self.anneal_exploration(fraction)
         _set_scheduled(self, (itr + 1) * self._steps_per_itr)
 
@@ -218,7 +215,7 @@ class BaseAgent(Settings, Scheduled, Agent):
         self.networks.to_device(settings)
 
     def acting_copy(self) -> Self:
-        """Return a copy on the CPU that acts in another process; see `rlpyt.core.Agent.acting_copy`."""
+        """Return a copy on the CPU that acts in another process, with weights of its own."""
         clone = copy.copy(self)
         weights = [f.name for f in fields(self) if f.metadata.get("weights")]
         clone.__setstate__({"networks": self.networks.acting_copy(), **dict.fromkeys(weights)})
@@ -226,10 +223,15 @@ class BaseAgent(Settings, Scheduled, Agent):
         _warn_of_stale_networks(clone)
         return clone
 
+    def __getstate__(self) -> StateDict:
+        """Return the state of a copy, which makes its own parts: the algorithm's schedule holds the replay."""
+        parts = {"head", "exploration", "by_hand", *self.other_parts}
+        return {name: x for name, x in vars(self).items() if name not in parts}
+
     def __setstate__(self, state: StateDict) -> None:
         """Take over the attributes of a copy, with parts of its own."""
         super().__setstate__(state)
-        self.head, self.exploration, self.annealing, self.by_hand = _new_parts(self)
+        _set_parts(self)
         self.head.loaded()
 
     def state_dict(self) -> StateDict:
@@ -252,22 +254,16 @@ class BaseAgent(Settings, Scheduled, Agent):
         self.by_hand.sample_mode(itr)
 
     def eval_mode(self, itr: int, deterministic: bool = False) -> None:
-        """Make ready to act as in evaluation, from fresh episodes; see `rlpyt.core.Agent.eval_mode`."""
+        """Make ready to act as in evaluation, from fresh episodes."""
         self.by_hand.eval_mode(itr, deterministic)
 
     def step(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> AgentStep:
-        """Select actions for rows [B, ...]; by hand one row without B gives one action. All is on the CPU.
-
-        Args:
-            observation: by hand see `rlpyt.agents.by_hand.rows_of`, which the other two follow as well.
-            prev_action: what `step` returned last.
-            prev_reward: of that action.
-        """
-        return self.by_hand.step(observation, prev_action, prev_reward)
+        """Select actions for rows [B, ...]; by hand one row without B gives one action; see `rlpyt.agents.by_hand`."""
+        return self.by_hand.of_rows(ModelActor.step, observation, prev_action, prev_reward)
 
     def value(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> torch.Tensor:
-        """Return the values [B] of rows, or [] of one row by hand; the recurrent state stays where it is."""
-        return self.by_hand.value(observation, prev_action, prev_reward)
+        """Return the values [B] of rows, or [] of one row by hand."""
+        return self.by_hand.of_rows(ModelActor.value, observation, prev_action, prev_reward)
 
     def play(self, env: object, n_episodes: int = 1, *, seed: int = 0, deterministic: bool = True) -> list[TrajInfo]:
         """Run whole episodes in an environment of one's own, such as one that shows them in a window.
@@ -285,21 +281,16 @@ class BaseAgent(Settings, Scheduled, Agent):
         Returns:
             The statistics of every episode, such as `Return` and `Length`. The discount is 1, so `DiscountedReturn` is
             the return.
-
-        Raises:
-            EnvError: if the environment raises, or gives values that its spaces do not allow.
-            TypeError: if it is no environment, or a vector environment.
-            ValueError: if it has other spaces than the agent.
         """
         return self.by_hand.play(env, n_episodes, seed=seed, deterministic=deterministic)
 
     def reset(self) -> None:
         """Forget the episodes of all environments."""
-        self.by_hand.reset()
+        self.by_hand.actor.reset()
 
     def reset_one(self, idx: int) -> None:
         """Forget the episode of one environment."""
-        self.by_hand.reset_one(idx)
+        self.by_hand.actor.reset_one(idx)
 
 
 def _check_dictionaries(agent: BaseAgent, **given: object) -> None:
@@ -323,9 +314,11 @@ def _as_env_spaces(agent: BaseAgent, given: Any) -> EnvSpaces:
     )
 
 
-def _new_parts(agent: BaseAgent) -> tuple[Head, Exploration, Annealing, ByHand]:
-    """Return new parts of an agent, over its networks."""
-    return agent.HeadCls(agent), agent.ExplorationCls(agent), Annealing(agent.numbers), ByHand(agent)
+def _set_parts(agent: BaseAgent) -> None:
+    """Give an agent new parts, over its networks."""
+    agent.head, agent.exploration, agent.by_hand = agent.HeadCls(agent), agent.ExplorationCls(agent), ByHand(agent)
+    for name, make in agent.other_parts.items():
+        setattr(agent, name, make(agent))
 
 
 def initial_state(agent: BaseAgent) -> StateDict:
@@ -360,11 +353,7 @@ def _warn_of_stale_networks(clone: BaseAgent) -> None:
 
 
 def as_base_agent(agent: Agent, who: str) -> BaseAgent:
-    """Return an agent whose networks a function may reach into.
-
-    Raises:
-        TypeError: if it is of another kind.
-    """
+    """Return an agent whose networks a function may reach into; refuse another kind."""
     if not isinstance(agent, BaseAgent):
         raise TypeError(f"{who}: the agent is a {type(agent).__name__}; expected a BaseAgent of rlpyt.agents.")
     return agent

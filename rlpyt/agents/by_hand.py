@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from rlpyt.agents.actor import ModelActor, of_its_kind
-from rlpyt.core import Agent
+from rlpyt.core import Agent, example_inputs
 from rlpyt.envs import EnvAdapter
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.spaces import EnvSpaces, Space, null_action, null_value, same_rows, subspaces
-from rlpyt.types import AgentStep, TrajInfo
+from rlpyt.spaces import EnvSpaces, Space, null_value, same_rows, subspaces
+from rlpyt.types import TrajInfo
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 
 
@@ -24,10 +24,8 @@ class ByHand:
     `eval_mode` and `sample_mode` begin an episode in evaluation or in training; without either the first `step` acts as
     after `eval_mode(0)`. The noise follows torch's global seed.
 
-    Args:
-        agent: that acts.
-        actor: of a sampler, where an agent whose class has a `step` of its own acts for one (see `rlpyt.old_steps`);
-            None makes actors for as many rows as a script gives.
+    It makes actors for as many rows as a script gives; or it is given that of a sampler, for which an agent whose class
+    has a `step` of its own acts (see `rlpyt.compat.steps`).
     """
 
     def __init__(self, agent: Agent, actor: ModelActor | None = None) -> None:
@@ -37,10 +35,6 @@ class ByHand:
         self._of_sampler = actor is not None
         self.mode: str | None = None
         """Which mode method was called last in this process: "train", "sample" or "eval"; None before."""
-
-    def __getstate__(self) -> dict[str, object]:
-        """Return the state of a copy, which has no actors yet."""
-        return {**vars(self), "_actor": None, "_in_training": None}
 
     @property
     def actor(self) -> ModelActor:
@@ -75,15 +69,8 @@ class ByHand:
         if not self._of_sampler:
             self._agent.reset()  # an agent may keep a state of its own
 
-    def step(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> AgentStep:
-        """Select actions for rows [B, ...], or the action for one row without B; see `rows_of`."""
-        return self._by_rows(ModelActor.step, observation, prev_action, prev_reward)
-
-    def value(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> torch.Tensor:
-        """Return the values [B] of rows, or [] of one row; the recurrent state stays where it is."""
-        return self._by_rows(ModelActor.value, observation, prev_action, prev_reward)
-
-    def _by_rows(self, method: Callable[..., Any], *row: Any) -> Buffer:
+    def of_rows(self, method: Callable[..., Any], *row: Buffer) -> Buffer:
+        """Return what a method of the actor returns for rows [B, ...], or for one row without B; see `rows_of`."""
         actor = self.actor
         if self._of_sampler:
             return method(actor, *row)
@@ -120,29 +107,12 @@ class ByHand:
             infos.append(info)
         return infos
 
-    def reset(self) -> None:
-        """Forget the episodes of all environments."""
-        self.actor.reset()
-
-    def reset_one(self, idx: int) -> None:
-        """Forget the episode of one environment."""
-        self.actor.reset_one(idx)
-
     # ---- for an agent's own `step` ----
 
     @property
     def deterministic(self) -> bool:
         """Whether an evaluation asks for the most probable action."""
         return self._actor is not None and self._actor.deterministic
-
-    @property
-    def rnn_state(self) -> Buffer:
-        """Recurrent state before the next step, [N, B, H] leaves; it may be set."""
-        return self.actor.rnn_state
-
-    @rnn_state.setter
-    def rnn_state(self, state: Buffer) -> None:
-        self.actor.rnn_state = state
 
     def draw_noise(self) -> torch.Tensor:
         """Return the noise [B, ...] that the distribution's `sample` takes, once a step."""
@@ -154,9 +124,11 @@ def acting_by(agent: Agent, by_hand: ByHand) -> Iterator[None]:
     """Let an agent's methods act over another actor: that of a sampler, which calls them."""
     own = of_its_kind(agent)
     before, own.by_hand = own.by_hand, by_hand
+    by_hand.mode = before.mode  # an agent has one mode, by which its own methods know what was before
     try:
         yield
     finally:
+        before.mode = by_hand.mode
         own.by_hand = before
 
 
@@ -165,40 +137,31 @@ def rows_of(
 ) -> tuple[Buffer, bool]:
     """Return what an agent is given as tensors [B, ...], and whether it was one row without B.
 
-    Args:
-        env_spaces: of the environment.
-        observation: in row form but for its dtypes, tensors or arrays, [...] or [B, ...]; of a Dict a dictionary too.
-        prev_action: likewise; None is the null action.
-        prev_reward: [] or [B]; None is 0.
-
-    Raises:
-        ValueError: if shapes are others, or the three do not go together.
+    All three are in row form but for their dtypes, tensors or arrays, [...] or [B, ...]; of a Dict a dictionary too. A
+    previous action or reward that is None is the null one. Other shapes are refused.
     """
-    example = (null_value(env_spaces.observation), null_action(env_spaces.action), np.float32(0))
-    given = [_tensors(env_spaces.observation, observation, example[0], "observation")]
-    is_one = _is_one(given[0], example[0])
-    B = () if is_one else (len(buffer_leaves(given[0])[0]),)
-    for name, value, null in (("prev_action", prev_action, example[1]), ("prev_reward", prev_reward, example[2])):
-        space = env_spaces.action if name == "prev_action" else None
-        if value is None:
-            value = buffer_func(null, lambda x: np.tile(x, (*B, *(1,) * np.ndim(x))))
-        given.append(_tensors(space, value, null, name))
-    for name, value, null in zip(("observation", "prev_action", "prev_reward"), given, example, strict=True):
-        for leaf, row in zip(buffer_leaves(value), buffer_leaves(null), strict=True):
-            if tuple(leaf.shape) != (*B, *np.shape(row)):
+    space, null = env_spaces.observation, null_value(env_spaces.observation)
+    rows = as_tensors(space, observation, null, "observation")
+    first = buffer_leaves(rows)[0]
+    is_one = first.dim() == np.ndim(buffer_leaves(null)[0])
+    _, null_actions, null_rewards = nulls = example_inputs(env_spaces, 1 if is_one else len(first))
+    action = None if prev_action is None else as_tensors(env_spaces.action, prev_action, null_actions, "prev_action")
+    reward = None if prev_reward is None else as_tensors(None, prev_reward, null_rewards, "prev_reward")
+    given = buffer_func((rows, action, reward), lambda x: x[None]) if is_one else (rows, action, reward)
+    inputs = tuple(null if x is None else x for x, null in zip(given, nulls, strict=True))
+    for name, value, expected in zip(("observation", "prev_action", "prev_reward"), inputs, nulls, strict=True):
+        for x, null in zip(buffer_leaves(value), buffer_leaves(expected), strict=True):
+            if x.shape != null.shape:
                 raise ValueError(
-                    f"Acting by hand: {name} has the shape {list(leaf.shape)}; expected {[*B, *np.shape(row)]}. Give "
-                    "one row of observation, previous action and previous reward, or B rows of each."
+                    f"Acting by hand: {name} has the shape {list(x.shape[is_one:])}; expected "
+                    f"{list(null.shape[is_one:])}. Give one row of observation, previous action and previous reward, "
+                    "or B rows of each."
                 )
-    return (buffer_func(tuple(given), lambda x: x[None]) if is_one else tuple(given)), is_one
+    return inputs, is_one
 
 
 def check_spaces(expected: EnvSpaces, env: EnvAdapter) -> None:
-    """Refuse an environment whose spaces are not the agent's; bounds of observations may differ.
-
-    Raises:
-        ValueError: if it has others.
-    """
+    """Refuse an environment whose spaces are not the agent's; bounds of observations may differ."""
     if not (same_rows(env.spaces.observation, expected.observation) and env.spaces.action == expected.action):
         raise ValueError(
             f"Playing in {env.name}: its spaces are {env.spaces}; expected those of the agent, {expected}. Make the "
@@ -206,22 +169,14 @@ def check_spaces(expected: EnvSpaces, env: EnvAdapter) -> None:
         )
 
 
-def _is_one(value: Buffer, row: Buffer) -> bool:
-    return buffer_leaves(value)[0].dim() == np.ndim(buffer_leaves(row)[0])
-
-
-def _tensors(space: Space | None, value: Buffer, row: Buffer, name: str) -> Buffer:
-    """Return a value as tensors of the dtypes of a row."""
-    parts = subspaces(space) if space is not None else []
-    if not parts:
-        tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(_array(value, np.asarray(row), name))
-        return tensor.to(torch.as_tensor(row).dtype)
-    values = [value[key] for key, _ in parts] if isinstance(value, Mapping) else list(value)
-    return type(row)(*[_tensors(s, v, r, name) for (_, s), v, r in zip(parts, values, row, strict=True)])
-
-
-def _array(value: Buffer, row: np.ndarray, name: str) -> np.ndarray:
-    """Return a copy in the dtype of a row, as torch takes no flipped views and warns of arrays that are read-only."""
+def as_tensors(space: Space | None, value: Buffer, like: Buffer, name: str) -> Buffer:
+    """Return a value, of a Dict a dictionary too, as tensors of the dtypes of a row."""
+    if parts := subspaces(space) if space is not None else []:
+        values = [value[key] for key, _ in parts] if isinstance(value, Mapping) else list(value)
+        return type(like)(*[as_tensors(s, v, x, name) for (_, s), v, x in zip(parts, values, like, strict=True)])
+    like = torch.as_tensor(like)
+    if isinstance(value, torch.Tensor):
+        return value.to(like.dtype)
     try:
         array = np.asarray(value)
     except ValueError:  # lists of unequal lengths, or a tuple with an info
@@ -231,4 +186,5 @@ def _array(value: Buffer, row: np.ndarray, name: str) -> np.ndarray:
             f"Acting by hand: {name} is a {type(value).__name__}, {value!r:.100}; expected one array. Of what "
             "env.reset() of gymnasium returns give the first, and of what env.step(action) returns likewise."
         )
-    return np.array(array, row.dtype, order="C", subok=False)
+    # A copy, as torch takes no flipped views and warns of arrays that are read-only.
+    return torch.from_numpy(np.array(array, like.numpy().dtype, order="C", subok=False))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 
+from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.networks import Held
 from rlpyt.agents.qpg import QpgAgent, check_not_negative
 from rlpyt.agents.rules import Exploration, GaussianNoise, Head, MuHead
@@ -26,14 +27,8 @@ class MuAgentInfo(NamedArrayTuple):
     """Of a recurrent agent, before the row, [B, N, H] leaves."""
 
 
-if TYPE_CHECKING:
-    OfPolicies = QpgAgent
-else:  # what an agent is besides features and action values, so that named agents are no deeper than others
-    OfPolicies = object
-
-
 @dataclass(kw_only=True, eq=False)
-class NoisyMu(OfPolicies):
+class NoisyMu(BaseAgent):
     """Deterministic policy with noise added in units of the bounds, and clipped to them; see `GaussianNoise`."""
 
     kind: ClassVar[str] = "deterministic policy"
@@ -71,8 +66,8 @@ class Smoothing(MuHead):
 
 
 @dataclass(kw_only=True, eq=False)
-class NoisyTarget(NoisyMu):
-    """The same with two networks of action values, and noise on the target policy."""
+class NoisyTarget(BaseAgent):
+    """Two networks of action values, and noise on the target policy."""
 
     kind: ClassVar[str] = "deterministic policy with noise on its target"
     HeadCls: ClassVar[type[Head]] = Smoothing
@@ -101,7 +96,7 @@ class DdpgAgent(NoisyMu, QpgAgent, MuAgent):
 
 
 @dataclass(kw_only=True, eq=False)
-class Td3Agent(NoisyTarget, QpgAgent, NoisyTargetAgent):
+class Td3Agent(NoisyTarget, NoisyMu, QpgAgent, NoisyTargetAgent):
     """Deterministic policy with two networks of action values, and a target policy with noise; see `DdpgAgent`.
 
     Source: Fujimoto et al. 2018, arXiv:1802.09477.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import nn
 
 from rlpyt.agents.actor import ModelActor
-from rlpyt.agents.base import initial_state
+from rlpyt.agents.base import BaseAgent, initial_state
 from rlpyt.agents.dqn import DqnAgent
 from rlpyt.agents.networks import Held
 from rlpyt.agents.rules import Atoms, EpsilonGreedyExploration, Exploration, Head, ImplicitQuantileHead, QuantileHead
@@ -19,10 +19,8 @@ from rlpyt.models import IqnModel
 from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.arguments import named_arguments
 
-if TYPE_CHECKING:
-    OfQLearners = DqnAgent
-else:  # what an agent is besides a Q-learner, so that agents with a name of their own are no deeper than others
-    OfQLearners = object
+# The classes `With...` are what an agent is besides a Q-learner: agents with a name of their own, such as
+# `RecurrentIqnAgent`, are made of them too, and are no deeper than others.
 
 
 class GreedyByAtoms(EpsilonGreedyExploration):
@@ -40,7 +38,7 @@ class GreedyByAtoms(EpsilonGreedyExploration):
 
 
 @dataclass(kw_only=True, eq=False)
-class WithAtoms(OfQLearners):
+class WithAtoms(BaseAgent):
     """Network that gives the logits of fixed atoms [.., A, n_atoms] (Bellemare et al. 2017)."""
 
     kind: ClassVar[str] = "categorical"
@@ -76,7 +74,7 @@ class WithAtoms(OfQLearners):
 
 
 @dataclass(kw_only=True, eq=False)
-class WithQuantiles(OfQLearners):
+class WithQuantiles(BaseAgent):
     """Network that gives quantiles [.., A, n_quantiles] at the midpoints of equal fractions (Dabney et al. 2018)."""
 
     kind: ClassVar[str] = "quantiles"
@@ -93,7 +91,7 @@ class WithQuantiles(OfQLearners):
 
 
 @dataclass(kw_only=True, eq=False)
-class WithImplicitQuantiles(OfQLearners):
+class WithImplicitQuantiles(BaseAgent):
     """Network that gives quantiles at fractions that it is given (`IqnModel`; Dabney et al. 2018)."""
 
     kind: ClassVar[str] = "implicit quantiles"

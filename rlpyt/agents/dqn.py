@@ -12,7 +12,7 @@ from torch import nn
 
 from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.networks import Held, Network
-from rlpyt.agents.own_models import check_apart, check_q_outputs
+from rlpyt.agents.own_models import check_apart, check_q_outputs, new_model
 from rlpyt.agents.rules import EpsilonGreedyExploration, Exploration, Head, QHead
 from rlpyt.core import QAgent
 from rlpyt.distributions import EpsilonGreedy
@@ -100,7 +100,7 @@ class DqnAgent(BaseAgent, QAgent):
     def initialize(self, env_spaces: EnvSpaces) -> None:
         """Build the network and its target, which starts as a copy."""
         super().initialize(env_spaces)
-        target = self.BuilderCls(self).model().eval()
+        target = new_model(self).eval()
         check_apart(f"{type(self).__name__}: ModelCls", self.model, target)
         self.networks.add_target("target", target)
         self.networks.unrolled.append(target)

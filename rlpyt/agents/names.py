@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import ClassVar, TypeVar, dataclass_transform
 
 from gymnasium import spaces
 from torch import nn
@@ -47,6 +47,7 @@ OffPolicyAgent = BaseAgent
 """Former base of the agents of replay algorithms; every agent can now be steered as they were."""
 
 
+@dataclass_transform(eq_default=False, kw_only_default=True)
 def kind_of(*classes: type[BaseAgent]) -> Callable[[C], C]:
     """Return a decorator that makes a dataclass, and lets it pass for a subclass of others."""
 
@@ -114,7 +115,7 @@ class RecurrentDdpgAgent(NoisyMu, QpgAgent, MuAgent):
 
 
 @kind_of(Td3Agent)
-class RecurrentTd3Agent(NoisyTarget, QpgAgent, NoisyTargetAgent):
+class RecurrentTd3Agent(NoisyTarget, NoisyMu, QpgAgent, NoisyTargetAgent):
     """`Td3Agent` whose features carry a state."""
 
     recurrent: bool | str = True

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import accumulate, pairwise
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Network(Generic[M]):
-    """Attribute of an agent's class that stands for one of its networks.
+    """Attribute of an agent's class, or of a part's with its `networks`, that stands for one of the networks.
 
     Args:
         part: "acting" or "learning".
@@ -45,18 +45,8 @@ class Network(Generic[M]):
     def __init__(self, part: str, key: str) -> None:
         self.part, self.key = part, key
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
     def __get__(self, instance: Any, owner: type) -> M:
-        if instance is None:
-            return self  # type: ignore[return-value]  # which only inspection asks for
-        networks: nn.ModuleDict = getattr(instance.networks, self.part)
-        if self.key not in networks:
-            raise AttributeError(
-                f"{type(instance).__name__} has no {self.name}: it is not initialised, or is a worker's copy."
-            )
-        return networks[self.key]  # type: ignore[return-value]
+        return self if instance is None else instance.networks.named(self.key)  # type: ignore[return-value]
 
     def __set__(self, instance: Any, network: M) -> None:
         getattr(instance.networks, self.part)[self.key] = network
@@ -66,35 +56,33 @@ class Held(Generic[T]):
     """Attribute of an agent's class that stands for one of a part that the agent holds, such as `networks.device`.
 
     Args:
-        part: attribute of the agent that is the part.
+        part: attribute of the agent that is the part, or a path of attributes such as "by_hand.actor".
         name: of the attribute there; "" is the same name.
     """
 
     def __init__(self, part: str, name: str = "") -> None:
-        self.part, self.name = part, name
+        self.path, self.name = part.split("."), name
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self.name = self.name or name
+        self.path.append(self.name or name)
 
-    def __get__(self, instance: object | None, owner: type) -> T:
-        return self if instance is None else getattr(getattr(instance, self.part), self.name)  # type: ignore[return-value]
+    def __get__(self, instance: Any, owner: type) -> T:
+        if instance is None:
+            return self  # type: ignore[return-value]  # which only inspection asks for
+        for name in self.path:
+            instance = getattr(instance, name)
+        return instance
 
-    def __set__(self, instance: object, value: T) -> None:
-        setattr(getattr(instance, self.part), self.name, value)
-
-
-class Encodes(Protocol):
-    """Distribution over actions, as far as previous actions go."""
-
-    def encode(self, action: Buffer) -> Buffer:
-        """Return actions as a model is given them."""
+    def __set__(self, instance: Any, value: T) -> None:
+        for name in self.path[:-1]:
+            instance = getattr(instance, name)
+        setattr(instance, self.path[-1], value)
 
 
 class Numbers(nn.Module):
-    """Numbers of an agent by name, in one float64 buffer: they go where the networks that act go, but for devices.
+    """Numbers of an agent, so many of each name and 0 at first, in one float64 buffer.
 
-    Args:
-        sizes: of each name, how many numbers it has; all are 0 at first.
+    They go where the networks that act go, but for devices.
     """
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
@@ -144,7 +132,7 @@ class Networks(AgentNetworks):
         self.targets: list[tuple[nn.Module, nn.Module]] = []
         """Targets, each with the network that it follows."""
 
-    def encode_by(self, distribution: Encodes, *readers: nn.Module) -> None:
+    def encode_by(self, distribution: Any, *readers: nn.Module) -> None:
         """Let previous actions be encoded by a distribution, if one of some networks reads them."""
         # Asked once, because `encode` is called at every step.
         self.encode = distribution.encode if any(map(uses_prev_action, readers)) else _same
@@ -152,14 +140,7 @@ class Networks(AgentNetworks):
     def add_target(
         self, key: str, target: nn.Module, follower: nn.Module | None = None, network: nn.Module | None = None
     ) -> None:
-        """Have a target network, of which a part follows a network; see `update_targets`.
-
-        Args:
-            key: in `learning`, and in the agent's state.
-            target: the network.
-            follower: the part of it that follows; None is all of it.
-            network: that it follows; None is the model.
-        """
+        """Have a target network under a key, all of which, or a part, follows a network: the model, or another."""
         self.learning[key] = target.requires_grad_(False)
         self.targets.append((follower or target, network or self.acting["model"]))
 
@@ -169,10 +150,12 @@ class Networks(AgentNetworks):
 
     def named(self, key: str) -> nn.Module:
         """Return a network by its key."""
-        for networks in (self.acting, self.learning):
-            if key in networks:
-                return networks[key]
-        raise AttributeError(f"{self._owner} has no network {key!r}.")
+        networks = self.acting if key in self.acting else self.learning
+        if key not in networks:
+            raise AttributeError(
+                f"{self._owner} has no network {key!r}: it is not initialised, a worker's copy, or made without it."
+            )
+        return networks[key]
 
     def check_built(self) -> None:
         """Raise RuntimeError if the networks are not built."""
@@ -265,7 +248,7 @@ class Networks(AgentNetworks):
             update_target(target, network, tau)
 
     def join(self, replicas: Replicas) -> None:
-        """Let the normalisers of observations and rewards take in the batches of all replicas."""
+        """Let the normalisers take in the batches of all replicas."""
         for network in self.modules():
             join_replicas(network, replicas)
 
@@ -282,15 +265,13 @@ class Networks(AgentNetworks):
 
     def rewinder(self) -> Callable[[], None]:
         """Return an undo function for random streams and buffers; see `rlpyt.core.AgentNetworks`."""
-        networks = self.modules()
-        streams = [copy_streams(network) for network in networks]
-        buffers = [[(buffer, buffer.clone()) for buffer in network.buffers()] for network in networks]
+        networks = nn.ModuleList(self.modules())
+        streams, buffers = copy_streams(networks), [(buffer, buffer.clone()) for buffer in networks.buffers()]
 
         def rewind() -> None:
-            for network, of_it, pairs in zip(networks, streams, buffers, strict=True):
-                set_streams(network, of_it)
-                for buffer, before in pairs:
-                    buffer.copy_(before)
+            set_streams(networks, streams)
+            for buffer, before in buffers:
+                buffer.copy_(before)
 
         return rewind
 

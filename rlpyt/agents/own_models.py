@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from rlpyt.agents.actor import of_its_kind
-from rlpyt.core import Agent, example_inputs
+from rlpyt.core import Agent, QpgPolicyAgent, example_inputs
 from rlpyt.distributions import Categorical, Gaussian, MultiCategorical
 from rlpyt.models import ActorModel, Encoder, FeatureModel, Model, QofMuMlpModel, encoded_action_size
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
@@ -33,16 +33,13 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 
 def build_model(who: str, Cls: Any, offered: Kwargs, kwargs: Kwargs) -> nn.Module:
-    """Return a new model. Sizes that are numpy integers reach it as int, as torch's recurrent layers ask.
+    """Return a new model; refuse what makes none, or takes other arguments.
 
     Args:
         who: names the agent and its argument in messages.
         Cls: a class, or any callable that returns a module.
         offered: what the agent tells its models; those of them are given that `Cls` takes, all if it has `**kwargs`.
         kwargs: what the user gave beside, which comes first; every model gets a copy of its own.
-
-    Raises:
-        TypeError: if `Cls` is no callable, takes other arguments, or does not return a module.
     """
     if isinstance(Cls, nn.Module) or not callable(Cls):
         raise TypeError(
@@ -83,11 +80,16 @@ def _without_previous(model: nn.Module, inputs: tuple[Buffer, ...]) -> tuple[Buf
 
 def _call(who: str, Cls: Callable[..., Any], offered: Kwargs, kwargs: Kwargs) -> Any:
     # A module without a constructor takes no arguments, whatever its signature says.
-    plain = isinstance(Cls, type) and Cls.__init__ is nn.Module.__init__  # type: ignore[misc]
+    plain = isinstance(Cls, type) and Cls.__init__ == nn.Module.__init__  # type: ignore[misc]
     parameters = [] if plain else _signature(Cls).parameters.values()
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
     by_name = {p.name: p for p in parameters if p.kind in _BY_NAME}
-    given = {**{name: x for name, x in offered.items() if takes_all or name in by_name}, **copy_of_kwargs(kwargs)}
+    try:  # a deep copy, as a model may take settings out of a dictionary, which the next model needs too
+        kwargs = copy.deepcopy(dict(kwargs))
+    except Exception:  # an open file, for one, is the same in all models
+        kwargs = dict(kwargs)
+    given = {**{name: x for name, x in offered.items() if takes_all or name in by_name}, **kwargs}
+    # torch's recurrent layers ask for plain integers.
     given = {name: int(x) if isinstance(x, np.integer) else x for name, x in given.items()}
     missing = [name for name, p in by_name.items() if p.default is p.empty and name not in given]
     if missing:
@@ -107,17 +109,6 @@ def _call(who: str, Cls: Callable[..., Any], offered: Kwargs, kwargs: Kwargs) ->
             raise
         names = argument_names(Cls) if isinstance(Cls, type) else list(by_name)
         raise TypeError(f"{who}: {unknown_argument(_name(Cls), refused, names)}") from error
-
-
-def copy_of_kwargs(kwargs: Kwargs) -> Kwargs:
-    """Return a deep copy of a model's arguments: one that takes settings out of a dictionary leaves the next its own.
-
-    What cannot be copied, such as an open file, is the same in all models.
-    """
-    try:
-        return copy.deepcopy(dict(kwargs))
-    except Exception:
-        return dict(kwargs)
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
@@ -144,108 +135,96 @@ def _kind(x: Any) -> str:
     return f"the object {x!r:.60}" if not isinstance(x, nn.Module) else f"an object, a {type(x).__name__}"
 
 
-class ModelBuilder:
-    """Makes networks of an agent, by its settings; its class names the builder as `BuilderCls`.
+def new_model(agent: Agent) -> nn.Module:
+    """Return a new model for the spaces of an agent (a target network is another one).
 
-    Args:
-        agent: with its spaces and distribution.
+    Of an agent with features it is these and the policy over them.
     """
-
-    def __init__(self, agent: Agent) -> None:
-        self.agent = of_its_kind(agent)
-        self.who = type(agent).__name__
-
-    def model(self) -> nn.Module:
-        """Return a new model for the spaces (a target network is another one)."""
-        agent = self.agent
-        offered = agent.make_env_to_model_kwargs(agent.env_spaces)
-        if agent.ModelCls is None:
-            model = self.default(type(agent).DefaultModelCls, offered)
-            knows_space = "observation_space" in offered
-        else:
-            model = build_model(f"{self.who}: ModelCls", agent.ModelCls, offered, agent.model_kwargs)
-            knows_space = False  # it may have been told the shape alone
-        if not knows_space and isinstance(model, Model) and isinstance(model.encoder, Encoder):
-            model.encoder.fit_to(agent.env_spaces.observation)
-        drop_inputs(model)
-        return model
-
-    def default(self, DefaultModelCls: Callable[..., nn.Module] | None, offered: Kwargs) -> nn.Module:
-        """Return the model used where no ModelCls was given, with its recurrent layer if it takes the choice."""
-        if DefaultModelCls is None:
-            raise TypeError(f"{self.who}: ModelCls is None, and there is no DefaultModelCls; expected one of them.")
-        recurrent, parameters = self.agent.recurrent, inspect.signature(DefaultModelCls).parameters
-        kwargs: Kwargs = {**self.agent.head.model_kwargs(), **copy_of_kwargs(self.agent.model_kwargs)}
-        if "recurrent" in parameters:
-            kwargs = self.with_recurrence(kwargs, "model_kwargs")
-        elif recurrent not in (True, False, "lstm"):
-            raise ValueError(
-                f"{self.who}: recurrent is {recurrent!r}, and its model of rlpyt 0.1 has an LSTM; "
-                "expected True. To choose the layer use an agent with the default model, such as "
-                "RecurrentCategoricalPgAgent, RecurrentGaussianPgAgent or R2d1Agent."
-            )
-        return build_model(f"{self.who}: DefaultModelCls", DefaultModelCls, offered, kwargs)
-
-    def with_recurrence(self, kwargs: Kwargs, name: str) -> Kwargs:
-        """Return the arguments of a default model with its recurrent layer, an LSTM unless one is named."""
-        recurrent, given = self.agent.recurrent, kwargs.get("recurrent")
-        if isinstance(recurrent, str) and given not in (None, recurrent):
-            raise ValueError(
-                f"{self.who}: recurrent is {recurrent!r}, and {given!r} in {name}; expected one of "
-                "them. Leave the other out."
-            )
-        layer = "lstm" if recurrent is True else recurrent
-        return {**({"recurrent": layer} if layer else {}), **kwargs}
+    own, who = of_its_kind(agent), type(agent).__name__
+    body = _new_body(agent) if isinstance(agent, QpgPolicyAgent) else None
+    offered, of_class = own.make_env_to_model_kwargs(agent.env_spaces), own.ModelCls is None
+    if not of_class:
+        model = build_model(f"{who}: ModelCls", own.ModelCls, offered, own.model_kwargs)
+    elif (DefaultModelCls := type(own).DefaultModelCls) is None:
+        raise TypeError(f"{who}: ModelCls is None, and there is no DefaultModelCls; expected one of them.")
+    elif body is None:
+        kwargs = _default_kwargs(agent, DefaultModelCls)
+        model = build_model(f"{who}: DefaultModelCls", DefaultModelCls, offered, kwargs)
+    else:
+        kwargs = {"hidden_sizes": own.hidden_sizes, **own.model_kwargs}
+        model = build_model(f"{who}: the policy", DefaultModelCls, offered, kwargs)
+    # One of the user's may have been told the shape alone.
+    if not (of_class and "observation_space" in offered):
+        _fit_encoder(model, agent)
+    drop_inputs(model)
+    return model if body is None else ActorModel(body, model)
 
 
-class ActorBuilder(ModelBuilder):
-    """Makes the networks of an agent with features, a policy over them, and action values."""
+def _fit_encoder(model: nn.Module, agent: Agent) -> None:
+    if isinstance(model, Model) and isinstance(model.encoder, Encoder):
+        model.encoder.fit_to(agent.env_spaces.observation)
 
-    def model(self) -> ActorModel:
-        """Return features and policy."""
-        body = self.body()
-        self.agent._feature_size = body.output_size
-        return ActorModel(body, super().model())
 
-    def default(self, DefaultModelCls: Callable[..., nn.Module] | None, offered: Kwargs) -> nn.Module:
-        """Return the policy used where no ModelCls was given."""
-        kwargs = {"hidden_sizes": self.agent.hidden_sizes, **copy_of_kwargs(self.agent.model_kwargs)}
-        return build_model(f"{self.who}: the policy", DefaultModelCls, offered, kwargs)
+def _default_kwargs(agent: Agent, DefaultModelCls: Callable[..., nn.Module]) -> Kwargs:
+    """Return the arguments of an agent's default model, with its recurrent layer if it takes the choice."""
+    own, recurrent = of_its_kind(agent), agent.recurrent
+    kwargs = {**own.head.model_kwargs(), **own.model_kwargs}
+    if "recurrent" in inspect.signature(DefaultModelCls).parameters:
+        return _with_recurrence(agent, kwargs, "model_kwargs")
+    if recurrent not in (True, False, "lstm"):
+        raise ValueError(
+            f"{type(agent).__name__}: recurrent is {recurrent!r}, and its model of rlpyt 0.1 has an LSTM; expected "
+            "True. To choose the layer use an agent with the default model, such as RecurrentCategoricalPgAgent, "
+            "RecurrentGaussianPgAgent or R2d1Agent."
+        )
+    return kwargs
 
-    def body(self) -> Model:
-        """Return a new network of features."""
-        agent = self.agent
-        space, kwargs = agent.env_spaces.observation, copy_of_kwargs(agent.feature_kwargs)
-        BodyCls = type(agent).BodyCls  # of the class, as a function in a class is no method of its objects here
-        if BodyCls is FeatureModel:
-            kwargs = self.with_recurrence(kwargs, "feature_kwargs")
-        offered = {"observation_space": space, "action_size": agent.distribution.dim}
-        body = build_model(f"{self.who}: BodyCls", BodyCls, offered, kwargs)
-        if BodyCls is FeatureModel and body.recurrent != bool(agent.recurrent):
-            raise ValueError(
-                f"{self.who}: feature_kwargs has recurrent={kwargs.get('recurrent')!r}; expected "
-                f"{'lstm or gru' if agent.recurrent else 'None'}. Recurrent are agents with recurrent=True, such "
-                "as RecurrentDdpgAgent, RecurrentTd3Agent and RecurrentSacAgent, and they alone."
-            )
-        if not isinstance(body, Model) or not hasattr(body, "output_size"):
-            raise TypeError(
-                f"{self.who}: BodyCls made a {type(body).__name__}; expected a Model of rlpyt.models "
-                "with an `output_size`, the number of features. Derive its class from Model, and set this there."
-            )
-        if isinstance(body.encoder, Encoder):
-            body.encoder.fit_to(space)
-        drop_inputs(body)
-        return body
 
-    def q_model(self) -> nn.Module:
-        """Return the networks of action values."""
-        agent = self.agent
-        offered = {**agent.make_env_to_model_kwargs(agent.env_spaces), "n_models": agent.n_q}
-        sizes = {"hidden_sizes": agent.hidden_sizes} if agent.QModelCls is None else {}
-        kwargs = {**sizes, **agent.q_model_kwargs}
-        model = build_model(f"{self.who}: QModelCls", agent.QModelCls or QofMuMlpModel, offered, kwargs)
-        drop_inputs(model, (*_OF_FEATURES, "action"))
-        return model
+def _with_recurrence(agent: Agent, kwargs: Kwargs, name: str) -> Kwargs:
+    """Return the arguments of a default model with its recurrent layer, an LSTM unless one is named."""
+    recurrent, given = agent.recurrent, kwargs.get("recurrent")
+    if isinstance(recurrent, str) and given not in (None, recurrent):
+        raise ValueError(
+            f"{type(agent).__name__}: recurrent is {recurrent!r}, and {given!r} in {name}; expected one of them. Leave "
+            "the other out."
+        )
+    layer = "lstm" if recurrent is True else recurrent
+    return {**({"recurrent": layer} if layer else {}), **kwargs}
+
+
+def _new_body(agent: Agent) -> Model:
+    """Return a new network of features, whose size the policy is told."""
+    own, who, kwargs = of_its_kind(agent), type(agent).__name__, of_its_kind(agent).feature_kwargs
+    BodyCls = type(own).BodyCls  # of the class, as a function in a class is no method of its objects here
+    if BodyCls is FeatureModel:
+        kwargs = _with_recurrence(agent, kwargs, "feature_kwargs")
+    offered = {"observation_space": agent.env_spaces.observation, "action_size": agent.distribution.dim}
+    body = build_model(f"{who}: BodyCls", BodyCls, offered, kwargs)
+    if BodyCls is FeatureModel and body.recurrent != bool(agent.recurrent):
+        raise ValueError(
+            f"{who}: feature_kwargs has recurrent={kwargs.get('recurrent')!r}; expected "
+            f"{'lstm or gru' if agent.recurrent else 'None'}. Recurrent are agents with recurrent=True, such "
+            "as RecurrentDdpgAgent, RecurrentTd3Agent and RecurrentSacAgent, and they alone."
+        )
+    if not isinstance(body, Model) or not hasattr(body, "output_size"):
+        raise TypeError(
+            f"{who}: BodyCls made a {type(body).__name__}; expected a Model of rlpyt.models "
+            "with an `output_size`, the number of features. Derive its class from Model, and set this there."
+        )
+    own._feature_size = body.output_size
+    _fit_encoder(body, agent)
+    drop_inputs(body)
+    return body
+
+
+def new_q_model(agent: Agent) -> nn.Module:
+    """Return new networks of action values."""
+    own = of_its_kind(agent)
+    offered = {**own.make_env_to_model_kwargs(agent.env_spaces), "n_models": own.n_q}
+    kwargs = {**({"hidden_sizes": own.hidden_sizes} if own.QModelCls is None else {}), **own.q_model_kwargs}
+    model = build_model(f"{type(agent).__name__}: QModelCls", own.QModelCls or QofMuMlpModel, offered, kwargs)
+    drop_inputs(model, (*_OF_FEATURES, "action"))
+    return model
 
 
 # ---- checks ----

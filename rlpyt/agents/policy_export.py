@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from torch import nn
@@ -18,6 +19,7 @@ from torch.export import Dim, ExportedProgram
 from torch.utils._pytree import tree_leaves, tree_map
 
 from rlpyt.agents.base import BaseAgent, as_base_agent
+from rlpyt.agents.by_hand import as_tensors
 from rlpyt.agents.networks import rnn_from_rows, rnn_to_rows
 from rlpyt.agents.own_models import random_observations
 from rlpyt.core import Agent, example_inputs
@@ -33,17 +35,15 @@ Plain = torch.Tensor | tuple["Plain", ...] | dict[str, "Plain"]
 _B = 3
 """Rows of the examples: any number but 0 and 1, which torch.export takes for fixed sizes."""
 _TOLERANCE = 1e-4
+_BOUNDS = {spaces.Box: ("low", "high"), spaces.Discrete: ("n", "start"), spaces.MultiDiscrete: ("nvec", "start")}
+"""Attributes of a space of actions that a user of a file must know."""
 
 
 class DeterministicPolicy:
     """Deterministic policy of an agent over plain tensors, all with B first.
 
-        action = policy(observation)
-        action, *state = policy(observation, prev_action, prev_reward, *state)
-
-    Args:
-        agent: initialised.
-        reads_previous: whether the second form is meant.
+    action = policy(observation)
+    action, *state = policy(observation, prev_action, prev_reward, *state)    # if it `reads_previous`
     """
 
     def __init__(self, agent: BaseAgent, reads_previous: bool) -> None:
@@ -59,7 +59,8 @@ class DeterministicPolicy:
     def __call__(self, *inputs: Plain) -> tuple[torch.Tensor, ...]:
         """Return actions [B, ...], and the recurrent state after the row, if there is one."""
         agent = self.agent
-        observation = _as_rows(agent.env_spaces.observation, inputs[0])
+        space = agent.env_spaces.observation
+        observation = as_tensors(space, inputs[0], null_value(space), "observation")
         if self.reads_previous:
             _, prev_action, prev_reward, *leaves = inputs
         else:
@@ -115,20 +116,14 @@ def export_policy(agent: Agent, path: str | os.PathLike[str]) -> Path:
         export_policy(agent, "policy.onnx")    # session = onnxruntime.InferenceSession("policy.onnx")
 
     It takes observations [B, ...] in row form (`rlpyt.spaces`), a Dict as a dictionary and a Tuple as a tuple, and
-    returns the actions of `agent.step` after `agent.eval_mode(itr, deterministic=True)`. Normalisation of observations
-    and units of actions are in the file. Where the network reads them, the previous action and reward follow, and the
-    recurrent state, [B, N, H] each, zero at the start of an episode; the next state is returned after the action.
-
-    In ONNX each array of an observation is an input, such as "observation" or "observation.key". A description of
-    inputs, outputs and bounds is in the file as JSON: under the name "policy.json" of torch.export's `extra_files`, and
-    in ONNX's `metadata_props` under "rlpyt".
+    returns the actions of `agent.step` after `agent.eval_mode(itr, deterministic=True)`. Where the network reads them,
+    the previous action and reward follow, and the recurrent state, [B, N, H] each; the next state is returned after
+    the action. In ONNX each array of an observation is an input, such as "observation.key". The file describes itself
+    in JSON: "policy.json" of torch.export's `extra_files`, and "rlpyt" of ONNX's `metadata_props`.
 
     Args:
         agent: initialised, with the weights to export.
-        path: ends with ".pt2" or ".onnx".
-
-    Returns:
-        The path.
+        path: ends with ".pt2" or ".onnx"; it is returned.
 
     Raises:
         ValueError: if the path ends otherwise, or the file would give other actions than the agent.
@@ -151,7 +146,11 @@ def export_policy(agent: Agent, path: str | os.PathLike[str]) -> Path:
         if path.suffix == ".pt2":
             torch.export.save(program, path, extra_files={"policy.json": described})
         else:
-            _save_onnx(program, policy, path, described)
+            inputs, outputs = policy.input_names(), ["action", *policy.state_names("next_")]
+            onnx = torch.onnx.export(program, input_names=inputs, output_names=outputs, dynamo=True, verbose=False)
+            assert onnx is not None
+            onnx.model.metadata_props["rlpyt"] = described
+            onnx.save(path, external_data=False)
     return path
 
 
@@ -169,21 +168,16 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _program(agent: BaseAgent) -> tuple[DeterministicPolicy, ExportedProgram]:
+def _program(agent: BaseAgent, reads_previous: bool = True) -> tuple[DeterministicPolicy, ExportedProgram]:
     """Return the policy, with the previous action and reward as inputs where the network reads them."""
-    policy = DeterministicPolicy(agent, reads_previous=True)
-    program = _exported(policy)
-    if agent.recurrent or _reads_previous(program, policy):
-        return policy, program
-    policy = DeterministicPolicy(agent, reads_previous=False)
-    return policy, _exported(policy)
-
-
-def _exported(policy: DeterministicPolicy) -> ExportedProgram:
+    policy = DeterministicPolicy(agent, reads_previous)
     inputs, B = policy.example_inputs(_B), Dim("B", min=1)
-    shapes = (tree_map(lambda _: {0: B}, inputs),)
     with torch.no_grad():
-        return torch.export.export(_PolicyModule(policy), inputs, dynamic_shapes=shapes)
+        shapes = (tree_map(lambda _: {0: B}, inputs),)
+        program = torch.export.export(_PolicyModule(policy), inputs, dynamic_shapes=shapes)
+    if agent.recurrent or not reads_previous or _reads_previous(program, policy):
+        return policy, program
+    return _program(agent, reads_previous=False)
 
 
 def _reads_previous(program: ExportedProgram, policy: DeterministicPolicy) -> bool:
@@ -201,9 +195,8 @@ def _check_actions(policy: DeterministicPolicy, program: ExportedProgram, name: 
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         agent.eval_mode(0, deterministic=True)
         for _ in range(2):
-            observation = _as_rows(agent.env_spaces.observation, inputs[0])
             previous = inputs[1:3] if policy.reads_previous else example_inputs(agent.env_spaces, _B + 1)[1:]
-            expected = agent.step(observation, *previous).action
+            expected = agent.step(inputs[0], *previous).action
             given = module(*inputs)
             action, *state = given if isinstance(given, tuple) else (given,)
             inputs[3:] = state
@@ -218,50 +211,21 @@ def _check_actions(policy: DeterministicPolicy, program: ExportedProgram, name: 
 
 def _description(policy: DeterministicPolicy) -> dict[str, object]:
     """Return what a user of the file must know."""
-    outputs = ["action", *policy.state_names()]
-    examples = policy.example_inputs(1)
-    inputs = [
-        {"name": name, "dtype": str(x.dtype).removeprefix("torch."), "shape": ["B", *x.shape[1:]]}
-        for name, x in zip(policy.input_names(), tree_leaves(examples), strict=True)
-    ]
-    agent = policy.agent
+    agent, examples = policy.agent, tree_leaves(policy.example_inputs(1))
+    space = agent.env_spaces.action
+    kind = next((kind for kind in _BOUNDS if isinstance(space, kind)), type(space))
+    bounds = {name: np.asarray(getattr(space, name)).tolist() for name in _BOUNDS.get(kind, ())}
     return {
         "rlpyt": __version__,
         "agent": type(agent).__name__,
-        "inputs": inputs,
-        "outputs": outputs,
-        "action_space": _bounds(agent.env_spaces.action),
+        "inputs": [
+            {"name": name, "dtype": str(x.dtype).removeprefix("torch."), "shape": ["B", *x.shape[1:]]}
+            for name, x in zip(policy.input_names(), examples, strict=True)
+        ],
+        "outputs": ["action", *policy.state_names()],
+        "action_space": {"space": kind.__name__, **bounds},
         "null_action": example_inputs(agent.env_spaces)[1][0].tolist(),
     }
-
-
-def _bounds(space: Space) -> dict[str, object]:
-    match space:
-        case spaces.Box():
-            return {"space": "Box", "low": space.low.tolist(), "high": space.high.tolist()}
-        case spaces.Discrete():
-            return {"space": "Discrete", "n": int(space.n), "start": int(space.start)}
-        case spaces.MultiDiscrete():
-            return {"space": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
-        case _:
-            return {"space": type(space).__name__}
-
-
-def _save_onnx(program: ExportedProgram, policy: DeterministicPolicy, path: Path, described: str) -> None:
-    inputs, outputs = policy.input_names(), ["action", *policy.state_names("next_")]
-    onnx_program = torch.onnx.export(program, input_names=inputs, output_names=outputs, dynamo=True, verbose=False)
-    assert onnx_program is not None
-    onnx_program.model.metadata_props["rlpyt"] = described
-    onnx_program.save(path, external_data=False)
-
-
-def _as_rows(space: Space, value: Plain) -> Buffer:
-    """Return a plain value in row form."""
-    parts = subspaces(space)
-    if not parts:
-        return value
-    values = [value[key] for key, _ in parts] if isinstance(value, dict) else list(value)
-    return type(null_value(space))(*[_as_rows(part, x) for (_, part), x in zip(parts, values, strict=True)])
 
 
 def _as_plain(space: Space, rows: Buffer) -> Plain:

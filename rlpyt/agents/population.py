@@ -41,12 +41,7 @@ class PopulationInfo(NamedArrayTuple):
 
 
 class Population(nn.Module):
-    """Parameters of all individuals, which reach the workers as other weights do.
-
-    Args:
-        parameters: [D], of every individual until others are set.
-        size: individuals.
-    """
+    """Parameters of all individuals, [D] each and first the same, which reach the workers as other weights do."""
 
     individuals: torch.Tensor
     generation: torch.Tensor
@@ -55,21 +50,6 @@ class Population(nn.Module):
         super().__init__()
         self.register_buffer("individuals", parameters.detach().float().repeat(size, 1))
         self.register_buffer("generation", torch.zeros((), dtype=torch.int64))
-
-
-OfOne = Callable[[StateDict, Buffer], torch.Tensor]
-"""Function of the parameters of one individual and of one row."""
-
-
-def _vectorised(of_one: OfOne, stacked: StateDict, rows: Buffer) -> torch.Tensor:
-    return vmap(of_one)(stacked, rows)
-
-
-def _one_by_one(of_one: OfOne, stacked: StateDict, rows: Buffer) -> torch.Tensor:
-    n_rows = len(next(iter(stacked.values())))
-    outputs = (of_one({name: x[b] for name, x in stacked.items()}, buffer_func(rows, lambda x, b=b: x[b]))
-               for b in range(n_rows))  # fmt: skip
-    return torch.stack(list(outputs))
 
 
 class ByIndividuals(Exploration):
@@ -109,15 +89,20 @@ class ByIndividuals(Exploration):
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message="There is a performance drop")
             try:
-                _vectorised(self._output_of_one, stacked, inputs)
+                vmap(self._output_of_one)(stacked, inputs)
             except (RuntimeError, ValueError, UserWarning):  # a layer that asks for its memory layout, or for a value
                 return False
         return True
 
     def _run_each(self, stacked: StateDict, *rows: Buffer) -> torch.Tensor:
         """Return what the model gives for rows [B, ...], each with parameters of its own, [B, ...] by name."""
-        for_each = _vectorised if self.agent.is_vectorised else _one_by_one
-        return for_each(self._output_of_one, stacked, rows)
+        if self.agent.is_vectorised:
+            return vmap(self._output_of_one)(stacked, rows)
+        outputs = []
+        for b in range(len(next(iter(stacked.values())))):
+            one = {name: x[b] for name, x in stacked.items()}
+            outputs.append(self._output_of_one(one, buffer_func(rows, lambda x, b=b: x[b])))
+        return torch.stack(outputs)
 
     def _views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the parts [..., *shape] of [..., D] by the name of the model's parameter."""

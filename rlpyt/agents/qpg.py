@@ -9,11 +9,12 @@ from typing import ClassVar, cast
 import torch
 from torch import nn
 
+from rlpyt.agents.actor import of_its_kind
 from rlpyt.agents.base import BaseAgent, initial_state
-from rlpyt.agents.networks import Held, Network, Networks
-from rlpyt.agents.own_models import ActorBuilder, ModelBuilder, check_actor_outputs, check_apart
+from rlpyt.agents.networks import Held, Network
+from rlpyt.agents.own_models import check_actor_outputs, check_apart, new_model, new_q_model
 from rlpyt.agents.rules import Exploration, PolicyExploration
-from rlpyt.core import Features, QpgPolicyAgent, ValueAt
+from rlpyt.core import Agent, Features, QpgPolicyAgent, ValueAt
 from rlpyt.distributions import ActionUnits
 from rlpyt.models import ActorModel, FeatureModel, MuMlpModel, takes_n_models
 from rlpyt.namedarraytuple import Buffer
@@ -24,49 +25,34 @@ from rlpyt.utils.arguments import named_arguments
 
 
 class ActorCritic:
-    """Features, policy and action values over networks.
+    """Features, policy and action values of an agent."""
 
-    Args:
-        networks: of the agent, with the precision of the run.
-        distribution: of the agent, which knows the units of actions.
-        model: key of features and policy, see `rlpyt.models.ActorModel`.
-        q_model: key of the action values.
-    """
+    model = Network[ActorModel]("acting", "model")
+    q_model = Network[nn.Module]("learning", "q_model")
 
-    def __init__(self, networks: Networks, distribution: ActionUnits, model: str, q_model: str) -> None:
-        self._networks, self._distribution = networks, distribution
-        self._keys = model, q_model
-
-    @property
-    def model(self) -> ActorModel:
-        """Features and policy."""
-        return cast(ActorModel, self._networks.named(self._keys[0]))
-
-    @property
-    def q_model(self) -> nn.Module:
-        """Action values."""
-        return self._networks.named(self._keys[1])
+    def __init__(self, agent: Agent) -> None:
+        self._agent, self.networks = of_its_kind(agent), of_its_kind(agent).networks
 
     def features(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer, *rnn: Buffer) -> AgentInputs:
         """Return rows with their features in place of the observation; for the arguments see `BaseAgent.__call__`."""
-        x = self._networks.run_rows(self.model.body, observation, prev_action, prev_reward, *rnn)
-        return AgentInputs(x, self._networks.encode(prev_action), prev_reward)
+        x = self.networks.run_rows(self.model.body, observation, prev_action, prev_reward, *rnn)
+        return AgentInputs(x, self.networks.encode(prev_action), prev_reward)
 
     def pi(self, rows: AgentInputs) -> Buffer:
         """Return what the policy gives at rows of features, whose gradient stops there."""
-        with self._networks.autocast():
+        with self.networks.autocast():
             return self.model.pi(rows.observation.detach(), rows.prev_action, rows.prev_reward)
 
     def q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
         """Return the values [n_q, ...] of actions [..., A], in units of the bounds, at rows of features."""
-        with self._networks.autocast():
-            return self.q_model(*rows, self._distribution.rest_fixed(action))
+        with self.networks.autocast():
+            return self.q_model(*rows, self._agent.distribution.rest_fixed(action))
 
     def first_q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
         """Return the values [...] of the first network. Where the networks take `n_models`, no other is computed."""
         alone = {"n_models": 1} if takes_n_models(self.q_model) else {}
-        with self._networks.autocast():
-            return self.q_model(*rows, self._distribution.rest_fixed(action), **alone)[0]
+        with self.networks.autocast():
+            return self.q_model(*rows, self._agent.distribution.rest_fixed(action), **alone)[0]
 
     def pi_parameters(self) -> list[nn.Parameter]:
         """Return the weights of the policy."""
@@ -80,6 +66,8 @@ class ActorCritic:
 class TargetActorCritic(ActorCritic):
     """The same of the targets, without gradient."""
 
+    model = Network[ActorModel]("learning", "target")
+    q_model = Network[nn.Module]("learning", "target_q")
     features = torch.no_grad()(ActorCritic.features)
     pi = torch.no_grad()(ActorCritic.pi)
     q = torch.no_grad()(ActorCritic.q)
@@ -117,11 +105,14 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
     evenly."""
 
     kept_numbers: ClassVar[Mapping[str, int]] = {"annealed": 1}
+    other_parts: ClassVar[Mapping[str, Callable[[Agent], object]]] = {
+        "online": ActorCritic,
+        "targets": TargetActorCritic,
+    }
     BodyCls: ClassVar[Callable[..., nn.Module]] = FeatureModel
     """The features, a `Model` with an `output_size`, recurrent if the agent is. It is called with those of
     `observation_space` and `action_size` that it takes, and with `feature_kwargs`."""
     DefaultModelCls: ClassVar[Callable[..., nn.Module] | None] = MuMlpModel
-    BuilderCls: ClassVar[type[ModelBuilder]] = ActorBuilder
     ExplorationCls: ClassVar[type[Exploration]] = PolicyExploration
     policy_outputs: ClassVar[tuple[str, ...]] = ()
     """What the policy gives, [..., A] each, as a tuple if there are several; checked at the start unless empty."""
@@ -131,9 +122,7 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
 
     model = Network[ActorModel]("acting", "model")
     q_model = Network[nn.Module]("learning", "q_model")
-    target_model = Network[ActorModel]("learning", "target")
-    target_q_model = Network[nn.Module]("learning", "target_q")
-
+    target_model, target_q_model = Held[ActorModel]("targets", "model"), Held[nn.Module]("targets", "q_model")
     features, target_features = Held[Features]("online"), Held[Features]("targets", "features")
     pi = Held[Callable[[AgentInputs], Buffer]]("online")
     q, first_q = Held[ValueAt]("online"), Held[ValueAt]("online")
@@ -164,26 +153,18 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
     def initialize(self, env_spaces: EnvSpaces) -> None:
         """Build the networks and their targets, which start as copies."""
         super().initialize(env_spaces)
-        networks, builder, model = self.networks, self.BuilderCls(self), self.model
-        assert isinstance(builder, ActorBuilder)
-        self.q_model = q_model = builder.q_model()
-        target_q = builder.q_model() if self.has_targets else None
+        networks, model = self.networks, self.model
+        self.q_model = q_model = new_q_model(self)
+        target_q = new_q_model(self) if self.has_targets else None
         initial_q = self.initial_q_model_state_dict or initial_state(self).get("q_model")
         if initial_q is not None:
             q_model.load_state_dict(initial_q)
         networks.unrolled, networks.with_dropout = [model.body], [model, q_model]
         networks.encode_by(self.distribution, model.body, model.pi, q_model)
         if target_q is not None:
-            add_targets(self, builder.model(), target_q)
-        self.online, self.targets = critics_of(self)
+            add_targets(self, cast(ActorModel, new_model(self)), target_q)
         networks.update_targets()
         check_actor_outputs(self)
-
-    def __setstate__(self, state: StateDict) -> None:
-        """Take over the attributes of a copy, with parts of its own."""
-        super().__setstate__(state)
-        if "distribution" in vars(self):  # it is initialised
-            self.online, self.targets = critics_of(self)
 
     def parameters(self) -> Iterable[nn.Parameter]:
         """Return all that optimisers update."""
@@ -208,12 +189,6 @@ def add_targets(agent: QpgAgent, target: ActorModel, target_q: nn.Module) -> Non
     networks.add_target("target_q", target_q, network=agent.q_model)
     networks.unrolled.append(target.body)
     networks.with_dropout.append(target_q)  # as DroQ has it
-
-
-def critics_of(agent: QpgAgent) -> tuple[ActorCritic, TargetActorCritic]:
-    """Return what algorithms call of an agent's networks, and of their targets."""
-    networks, units = agent.networks, agent.distribution
-    return ActorCritic(networks, units, "model", "q_model"), TargetActorCritic(networks, units, "target", "target_q")
 
 
 def check_not_negative(agent: Settings, *names: str) -> None:

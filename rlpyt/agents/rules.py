@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from rlpyt.agents.actor import ModelActor, of_its_kind
-from rlpyt.agents.networks import Numbers
 from rlpyt.core import Agent
 from rlpyt.distributions import DistInfoLogits, DistInfoStd
 from rlpyt.models import NoisyLinear
@@ -26,44 +25,38 @@ BEST, EXPLORE, FIRST = "best", "explore", "first"
 # ---- exploration ----
 
 
-class Annealing:
-    """Count of how far exploration has gone from its first (0) to its last value (1), in every process that acts."""
+class Exploration:
+    """Rule of exploration, one object for all actors of an agent; here there is none, and actions are the best ones.
 
-    def __init__(self, numbers: Numbers) -> None:
-        self._numbers = numbers
-        self._schedule: Callable[[int], float | None] | None = None
+    What acting keeps of environments from step to step is `actor.exploration_state`, and what holds for a batch or an
+    evaluation is `actor.exploration`; a rule keeps none of it.
+    """
+
+    _schedule: Callable[[int], float | None] | None = None
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = of_its_kind(agent)
+
+    # ---- how far it has gone ----
 
     @property
     def fraction(self) -> float:
-        """How far it has gone, from 0 to 1."""
-        return float(self._numbers["annealed"][0])
+        """How far exploration has gone from its first (0) to its last value (1), in every process that acts."""
+        return float(self.agent.numbers["annealed"][0])
 
-    def set(self, fraction: float) -> None:
+    def anneal(self, fraction: float) -> None:
         """Set how far it has gone."""
-        self._numbers["annealed"][:] = fraction
+        self.agent.numbers["annealed"][:] = fraction
 
     def follow(self, schedule: Callable[[int], float | None]) -> None:
         """Follow a schedule over iterations; see `rlpyt.core.Agent.explore_by`."""
         self._schedule = schedule
 
-    def after(self, itr: int) -> float | None:
+    def fraction_after(self, itr: int) -> float | None:
         """Return how far it has gone after an iteration by the schedule; None leaves it as it is."""
         return None if self._schedule is None else self._schedule(itr)
 
-    def __getstate__(self) -> dict[str, object]:
-        """Return the state of a copy, without the algorithm's schedule: it holds the replay, and sets it again."""
-        return {**vars(self), "_schedule": None}
-
-
-class Exploration:
-    """Rule of exploration, one object for all actors of an agent; here there is none, and actions are the best ones.
-
-    A rule keeps nothing itself: what it keeps of environments from step to step is `actor.exploration_state`, and what
-    holds for a batch or an evaluation `actor.exploration`.
-    """
-
-    def __init__(self, agent: Agent) -> None:
-        self.agent = of_its_kind(agent)
+    # ---- acting ----
 
     def begin(self, actor: ModelActor) -> None:
         """Set `actor.exploration` where a batch, or an evaluation, begins."""
@@ -217,11 +210,7 @@ class Head:
         return output
 
     def best(self, output: Buffer) -> Buffer:
-        """Return the actions [B] of a deterministic evaluation, of what `read` returned.
-
-        Raises:
-            TypeError: if the head has no such rule.
-        """
+        """Return the actions [B] of a deterministic evaluation, of what `read` returned."""
         raise TypeError(
             f"{type(self).__name__}: has no rule for a deterministic evaluation; expected one. Write best(self, "
             f"output), which returns actions [B] without noise, or act of {type(self.agent).__name__}."

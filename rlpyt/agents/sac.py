@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import nn
 
+from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.qpg import QpgAgent
 from rlpyt.agents.rules import Head, SquashedGaussianHead
 from rlpyt.distributions import DistInfoStd, SquashedGaussian
 from rlpyt.models import PiMlpModel
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.spaces import EnvSpaces
-
-if TYPE_CHECKING:
-    OfPolicies = QpgAgent
-else:  # see rlpyt.agents.ddpg
-    OfPolicies = object
 
 
 class SacAgentInfo(NamedArrayTuple):
@@ -30,7 +26,7 @@ class SacAgentInfo(NamedArrayTuple):
 
 
 @dataclass(kw_only=True, eq=False)
-class SquashedPolicy(OfPolicies):
+class SquashedPolicy(BaseAgent):
     """Policy that samples from a squashed Gaussian, whose standard deviation depends on the state."""
 
     kind: ClassVar[str] = "squashed Gaussian policy"
@@ -39,7 +35,6 @@ class SquashedPolicy(OfPolicies):
     HeadCls: ClassVar[type[Head]] = SquashedGaussianHead
     hidden_sizes: ClassVar[tuple[int, ...]] = (256, 256)
     has_target_policy: ClassVar[bool] = False
-    distribution: SquashedGaussian = field(init=False, repr=False)
 
     n_q: int = 2
     """Networks of action values; REDQ has 10. It is the size of a layer, so it takes no schedule."""

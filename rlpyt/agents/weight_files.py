@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 
 import torch
 
@@ -23,10 +24,6 @@ def save_weights(agent: Agent, path: str | os.PathLike[str]) -> Path:
     A tensor is named by its network and its name there, such as "model.encoder.rms.mean". The metadata have the
     version, the agent's class, and the numbers of the state as JSON.
 
-    Args:
-        agent: initialised.
-        path: the file, such as "weights.safetensors".
-
     Returns:
         The path.
 
@@ -35,10 +32,7 @@ def save_weights(agent: Agent, path: str | os.PathLike[str]) -> Path:
         RuntimeError: if the agent is not initialised.
         TypeError: if a network keeps more than tensors and numbers.
     """
-    try:
-        from safetensors.torch import save_file
-    except ImportError as error:
-        raise _not_installed("save_weights") from error
+    safetensors = _package("save_weights")
     as_base_agent(agent, "save_weights").networks.check_built()
     tensors: dict[str, torch.Tensor] = {}
     numbers: dict[str, object] = {}
@@ -57,16 +51,12 @@ def save_weights(agent: Agent, path: str | os.PathLike[str]) -> Path:
             f"({error}); expected these alone. Keep tensors as buffers of the network, or save agent.state_dict() with "
             "rlpyt.logging.save_snapshot."
         ) from error
-    save_file(tensors, path, metadata=about)
+    safetensors.torch.save_file(tensors, path, metadata=about)
     return Path(path)
 
 
 def load_weights(agent: Agent, path: str | os.PathLike[str]) -> None:
-    """Let an agent take over what `save_weights` has written.
-
-    Args:
-        agent: initialised, with the same networks.
-        path: the file.
+    """Let an agent that is initialised, with the same networks, take over what `save_weights` has written.
 
     Raises:
         ImportError: if safetensors is not installed.
@@ -74,19 +64,16 @@ def load_weights(agent: Agent, path: str | os.PathLike[str]) -> None:
         RuntimeError: if the agent is not initialised.
         ValueError: if it is damaged, of something else, or of an agent with other networks.
     """
-    try:
-        from safetensors import SafetensorError, safe_open
-    except ImportError as error:
-        raise _not_installed("load_weights") from error
+    safetensors = _package("load_weights")
     as_base_agent(agent, "load_weights").networks.check_built()
     state: dict[str, dict[str, torch.Tensor]] = {}
     try:
-        with safe_open(path, framework="pt") as file:
+        with safetensors.safe_open(path, framework="pt") as file:
             numbers = json.loads((file.metadata() or {}).get(_NUMBERS, "null"))
             for name in file.keys():  # noqa: SIM118  # which is no mapping
                 network, _, key = name.partition(".")
                 state.setdefault(network, {})[key] = file.get_tensor(name)
-    except SafetensorError as error:
+    except safetensors.SafetensorError as error:
         raise ValueError(f"load_weights: {path} is no whole file of safetensors: {error}.") from error
     if not isinstance(numbers, dict):
         raise ValueError(f"load_weights: {path} has weights of something else; expected a file of save_weights.")
@@ -98,7 +85,12 @@ def load_weights(agent: Agent, path: str | os.PathLike[str]) -> None:
         ) from error
 
 
-def _not_installed(who: str) -> ImportError:
-    return ImportError(
-        f"{who}: the package safetensors was not found; it is optional. Install it with `pip install rlpyt[export]`."
-    )
+def _package(who: str) -> ModuleType:
+    try:
+        import safetensors.torch
+    except ImportError as error:
+        raise ImportError(
+            f"{who}: the package safetensors was not found; it is optional. Install it with "
+            "`pip install rlpyt[export]`."
+        ) from error
+    return safetensors

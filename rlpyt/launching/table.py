@@ -20,12 +20,7 @@ _COLUMNS = ("run", "state", "slot", "steps", "return", "minutes")
 
 
 class GridTable:
-    """Picture of the runs of a grid.
-
-    Args:
-        folder: of the grid.
-        file: text stream.
-    """
+    """Picture of the runs of the grid in a folder."""
 
     def __init__(self, folder: Path, file: TextIO) -> None:
         self._folder, self._file = folder, file

@@ -361,7 +361,7 @@ def test_a_workers_copy_is_sent_without_the_schedule_and_the_actors_by_hand() ->
     agent.explore_by(lambda itr: None)  # which cannot be pickled, as what it belongs to need not be
     agent.sample_mode(0)
     copy = pickle.loads(dumps(agent.acting_copy()))
-    assert copy.annealing.after(0) is None
+    assert copy.exploration.fraction_after(0) is None
     assert (copy.by_hand._actor, copy.by_hand._in_training) == (None, None)
 
 
