@@ -11,7 +11,7 @@ from typing import TextIO
 
 from rlpyt.launching.back_end import Launched
 from rlpyt.run_records import printable
-from rlpyt.utils.output import drop_lost_output
+from rlpyt.utils.output import write_text
 from rlpyt.utils.terminal import Region, aligned, can_redraw
 
 _SHOW_SECONDS = 1.0
@@ -77,12 +77,8 @@ class GridTable:
         self._region.draw([*lines, *([f"and {hidden} more"] if hidden else [])])
 
     def _write(self, text: str) -> None:
-        try:
-            # It may be what a run has printed, or the name of a column.
-            self._file.write("".join(f"{printable(line)}\n" for line in text.split("\n")))
-            self._file.flush()
-        except OSError:  # a closed terminal, a pipe without a reader, a full disk: the runs go on
-            drop_lost_output()
+        # It may be what a run has printed, or the name of a column.
+        write_text(self._file, "".join(f"{printable(line)}\n" for line in text.split("\n")))
 
 
 def _cells(run: Launched) -> tuple[str, ...]:

@@ -163,7 +163,7 @@ class Checkpoints(CheckpointFiles):
             self.segments.mkdir(parents=True, exist_ok=True)
             place.mkdir(exist_ok=True)
             sync_directory(place.parent)
-            part["rings"] = {name: self._write_ring(name, rows) for name, rows in rings.items()}
+            part["rings"] = {name: _written(self._writers[name], rows) for name, rows in rings.items()}
             with replace_file(place / f"rank_{self.rank}.pt") as file:
                 hashing = HashingFile(file)
                 hashing.write(content)
@@ -181,13 +181,6 @@ class Checkpoints(CheckpointFiles):
             self._stays = self.remove_segments(known) or why
         except OSError as error:
             self._stays = f"Old checkpoints could not be removed: {error}"
-
-    def _write_ring(self, name: str, rows: RingRows) -> dict[str, object]:
-        """Write the new rows of a ring; return its entry."""
-        writer = self._writers[name]
-        writer.write(rows)
-        state = {key: rows[key] for key in ("T", "written", "intervals")}
-        return {**state, "specs": rows.specs(), "segments": list(writer.segments)}
 
     def _give_up(self, step: int, error: BaseException) -> None:
         """Tell replica 0 why the part of this replica is missing, and free the disk."""
@@ -276,6 +269,13 @@ class Checkpoints(CheckpointFiles):
         }
         known = {segment.file for own in segments.values() for segment in own}
         self._stays = self.remove_segments(known)
+
+
+def _written(writer: RingWriter, rows: RingRows) -> dict[str, object]:
+    """Write the new rows of a ring; return its entry."""
+    writer.write(rows)
+    state = {key: rows[key] for key in ("T", "written", "intervals")}
+    return {**state, "specs": rows.specs(), "segments": list(writer.segments)}
 
 
 class _Missing(RuntimeError):

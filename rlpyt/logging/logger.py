@@ -5,8 +5,8 @@
     logger.log("text")
     logger.record_tabular_misc_stat("Force", forces)
 
-Each is the method of that name of `current_logger()`: of the enclosing `logger_context`, or of a logger of the console
-alone.
+Each logs to `current_logger()`: that of the enclosing `logger_context`, or a logger of the console alone. Arguments
+without effect are accepted for scripts of rlpyt 0.1.
 """
 
 from __future__ import annotations
@@ -40,14 +40,7 @@ __all__ = [
 
 
 def log(s: str, with_prefix: bool = True, with_timestamp: bool = True, color: str | None = None) -> None:
-    """Print text, and append it to `debug.log`.
-
-    Args:
-        s: the text.
-        with_prefix: whether the prefixes come before every line.
-        with_timestamp: no effect; accepted for scripts of rlpyt 0.1. `debug.log` has the time, the console does not.
-        color: no effect; accepted for scripts of rlpyt 0.1.
-    """
+    """Print text, and append it to `debug.log` with the time; `with_timestamp` and `color` have no effect."""
     current_logger().log(s, with_prefix)
 
 
@@ -94,8 +87,7 @@ def record_tabular_misc_stat(key: str, values: object, placement: Literal["front
 def dump_tabular(with_prefix: bool = True) -> None:
     """Write the values recorded since the last call as one row, at the step of `set_iteration`.
 
-    Args:
-        with_prefix: no effect; accepted for scripts of rlpyt 0.1. Only `log` has prefixes.
+    `with_prefix` has no effect, as only `log` has prefixes.
     """
     current_logger().dump_tabular()
 

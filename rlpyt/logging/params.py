@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 MAX_ARRAY_SIZE = 1000
-"""Larger arrays are described by shape and dtype instead of written out."""
+"""Larger arrays are described by shape and dtype instead of written out, and not recorded in a space."""
 
 
 RESERVED = ("name", "run_ID", "logger", "runner", "plan", "algo", "compute", "spaces", "track", "log_params")

@@ -8,6 +8,7 @@ import errno
 import importlib
 import io
 import os
+import sys
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import ParamSpec, Protocol
 
 from rlpyt.logging.files import open_to_append, remove_file, replace_file
 from rlpyt.run_records import open_to_read
-from rlpyt.utils.output import drop_lost_output
+from rlpyt.utils.output import write_text
 from rlpyt.utils.terminal import aligned
 
 _P = ParamSpec("_P")
@@ -136,12 +137,7 @@ def optional_package(name: str, who: str, extra: str) -> ModuleType:
 
 def print_line(text: str) -> None:
     """Print to standard output; continue without it if it is closed or nobody reads it any more."""
-    try:
-        print(text, flush=True)
-    except UnicodeEncodeError:
-        print_line(text.encode("ascii", "backslashreplace").decode())
-    except (OSError, ValueError):  # nobody reads it any more, or it is closed
-        drop_lost_output()
+    write_text(sys.stdout, f"{text}\n")
 
 
 class ConsoleTable:

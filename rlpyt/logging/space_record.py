@@ -13,13 +13,12 @@ import numpy as np
 from gymnasium import spaces
 
 from rlpyt.logging.context import current_logger
+from rlpyt.logging.params import MAX_ARRAY_SIZE
 from rlpyt.spaces import EnvSpaces, FrameStack, Space, subspaces
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 """JSON value."""
 
-MAX_ARRAY_SIZE = 1000
-"""Larger arrays are not recorded."""
 SPACES = (
     *(spaces.Box, FrameStack, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Dict, spaces.Tuple),
 )

@@ -31,7 +31,8 @@ import torch
 from gymnasium import spaces
 
 from rlpyt.logging import Logger
-from rlpyt.logging.space_record import MAX_ARRAY_SIZE, Json, record_of_space, unrecorded_in
+from rlpyt.logging.params import MAX_ARRAY_SIZE
+from rlpyt.logging.space_record import Json, record_of_space, unrecorded_in
 from rlpyt.settings import Settings, all_settings
 
 NUMBERS = ("float", "int", "uint", "bool")

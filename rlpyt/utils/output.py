@@ -35,6 +35,19 @@ def _is_lost(descriptor: int) -> bool:
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in poller.poll(0))
 
 
+def write_text(stream: TextIO | None, text: str) -> None:
+    """Write a text at once; go on without it if the stream is closed, or nobody reads it any more."""
+    if stream is None:
+        return
+    try:
+        stream.write(text)
+        stream.flush()
+    except UnicodeEncodeError:
+        write_text(stream, text.encode("ascii", "backslashreplace").decode())
+    except (OSError, ValueError):
+        drop_lost_output()
+
+
 class _Output(io.FileIO):
     """Raw standard stream whose writes go to the null device once nobody reads them."""
 

@@ -18,7 +18,7 @@ from math import isfinite
 from typing import Any, TextIO, cast
 
 from rlpyt.run_records import printable
-from rlpyt.utils.output import drop_lost_output
+from rlpyt.utils.output import write_text
 
 WIDEST = 120
 """Columns of a terminal that are used at most."""
@@ -61,14 +61,14 @@ class Region:
                 return  # somebody prints a line in pieces
             size = shutil.get_terminal_size()
             shown = [printable(line)[: size.columns - 1] for line in lines[: max(1, size.lines - 1)]]
-            self._write(self._erased(size.columns) + "".join(f"{line}\n" for line in shown))
+            write_text(self._stream, self._erased(size.columns) + "".join(f"{line}\n" for line in shown))
             self._widths = [len(line) for line in shown]
 
     def clear(self) -> None:
         """Erase the lines."""
         with self._lock:
             if self._widths:
-                self._write(self._erased(shutil.get_terminal_size().columns))
+                write_text(self._stream, self._erased(shutil.get_terminal_size().columns))
                 self.forget()
 
     def forget(self) -> None:
@@ -78,12 +78,12 @@ class Region:
     def write_above(self, text: str) -> int:
         """Write text of others in the place of the lines, which come again below it when they are drawn next."""
         if os.getpid() != self._pid:  # a forked process does not know what is drawn, nor who held the lock
-            self._write(text)
+            write_text(self._stream, text)
         elif text:
             with self._lock:
                 self.clear()
                 self._at_line_start = text.endswith("\n")
-                self._write(text)
+                write_text(self._stream, text)
         return len(text)
 
     def end_line(self) -> None:
@@ -96,15 +96,6 @@ class Region:
         n = sum(max(1, -(-width // columns)) for width in self._widths)
         # A Ctrl-C is shown by the terminal itself, which moves the cursor in its line.
         return f"\x1b[{n}F\x1b[J" if n else "\r\x1b[J"
-
-    def _write(self, text: str) -> None:
-        try:
-            self._stream.write(text)
-            self._stream.flush()
-        except UnicodeEncodeError:
-            raise
-        except (OSError, ValueError):  # the terminal is gone
-            drop_lost_output()
 
 
 class _Above:
