@@ -134,7 +134,7 @@ class BaseAgent(Settings, Scheduled, Agent):
             )
         self.networks.recurrent = bool(self.recurrent)
         self.networks.add_model(self.BuilderCls(self).model())
-        self.networks.encode_by(self.distribution, self.model)
+        self.networks.encode_by(self.distribution, "model")
         if "model" in (given := initial_state(self)):
             self.model.load_state_dict(given["model"])
 

@@ -68,7 +68,8 @@ class Network(Generic[M]):
         return networks[self.key]  # type: ignore[return-value]
 
     def __set__(self, instance: object, network: M) -> None:
-        getattr(getattr(instance, self.home), self.part)[self.key] = network
+        networks: Networks = getattr(instance, self.home)
+        networks.put(self.part, self.key, network)
 
 
 class Held(Generic[T]):
@@ -147,47 +148,65 @@ class Networks(AgentNetworks):
         self.recurrent = False
         self.encode: Callable[[Buffer], Buffer] = _same
         """Function of previous actions that returns them as the networks are given them."""
-        self.unrolled: list[nn.Module] = []
+        # By name, such as "model" or "target.body", as a subclass may put others in their place.
+        self.unrolled: list[str] = []
         """Those that normalise observations and carry the recurrent state: the model, and its target."""
-        self.with_dropout: list[nn.Module] = []
+        self.with_dropout: list[str] = []
         """Those that are in training mode in updates."""
-        self.targets: list[tuple[nn.Module, nn.Module]] = []
+        self.targets: list[tuple[str, str]] = []
         """Targets, each with the network that it follows."""
+        self._distribution: Encodes | None = None
+        self._readers: tuple[str, ...] = ()
+
+    def put(self, part: str, key: str, network: nn.Module) -> None:
+        """Have a network, or another one in its place.
+
+        Args:
+            part: "acting" or "learning".
+            key: there, and in the agent's state.
+            network: the network.
+        """
+        getattr(self, part)[key] = network
+        self._choose_encoding()
 
     def add_model(self, model: nn.Module) -> None:
         """Have a model that acts."""
-        self.acting["model"] = model
-        self.unrolled, self.with_dropout = [model], [model]
+        self.put("acting", "model", model)
+        self.unrolled, self.with_dropout = ["model"], ["model"]
 
-    def encode_by(self, distribution: Encodes, *readers: nn.Module) -> None:
+    def encode_by(self, distribution: Encodes, *readers: str) -> None:
         """Let previous actions be encoded by a distribution, if one of some networks reads them."""
-        # Asked once, because `encode` is called at every step.
-        self.encode = distribution.encode if any(map(uses_prev_action, readers)) else _same
+        self._distribution, self._readers = distribution, readers
+        self._choose_encoding()
 
-    def add_target(
-        self, key: str, target: nn.Module, follower: nn.Module | None = None, network: nn.Module | None = None
-    ) -> None:
-        """Have a target network, of which a part follows a network; see `update_targets`.
+    def _choose_encoding(self) -> None:
+        # Asked once, because `encode` is called at every step.
+        reads = any(uses_prev_action(self.named(name)) for name in self._readers)
+        self.encode = self._distribution.encode if reads and self._distribution is not None else _same
+
+    def add_target(self, key: str, target: nn.Module, part: str = "", network: str = "model") -> None:
+        """Have a target network, which follows a network; see `update_targets`.
 
         Args:
             key: in `learning`, and in the agent's state.
             target: the network.
-            follower: the part of it that follows; None is all of it.
-            network: that it follows; None is the model.
+            part: the one part of both that follows; "" is all.
+            network: key of the one that it follows.
         """
-        self.learning[key] = target.requires_grad_(False)
-        self.targets.append((follower or target, network or self.acting["model"]))
+        self.put("learning", key, target.requires_grad_(False))
+        self.targets.append((f"{key}.{part}".rstrip("."), f"{network}.{part}".rstrip(".")))
 
     def modules(self) -> list[nn.Module]:
         """Return all networks: those that act, then those that only learn."""
         return [*self.acting.values(), *self.learning.values()]
 
-    def named(self, key: str) -> nn.Module:
-        """Return a network by its key."""
+    def named(self, name: str) -> nn.Module:
+        """Return a network by its key, or a part of it, such as "model.body"."""
+        key, _, part = name.partition(".")
         for networks in (self.acting, self.learning):
             if key in networks:
-                return networks[key]
-        raise AttributeError(f"{self._owner} has no network {key!r}.")
+                return networks[key].get_submodule(part)
+        raise AttributeError(f"{self._owner} has no network {name!r}.")
 
     def check_built(self) -> None:
         """Raise RuntimeError if the networks are not built."""
@@ -258,13 +277,16 @@ class Networks(AgentNetworks):
     def warm_up(self, inputs: AgentInputs, init_rnn_state: Buffer, episode_start: Buffer) -> tuple[Buffer, ...]:
         """Return the recurrent states of network and target after rows; see `rlpyt.core.AgentNetworks`."""
         state = rnn_from_rows(init_rnn_state)
-        return tuple(rnn_to_rows(self.run(network, inputs, state, episode_start)[1]) for network in self.unrolled)
+        return tuple(
+            rnn_to_rows(self.run(network, inputs, state, episode_start)[1])
+            for network in map(self.named, self.unrolled)
+        )
 
     # ---- learning ----
 
     def train(self) -> None:
         """Let dropout be on, for updates."""
-        for network in self.with_dropout:
+        for network in map(self.named, self.with_dropout):
             if not network.training:  # to visit every layer at every step of a run costs more than to look
                 set_training(network, True)
 
@@ -272,7 +294,7 @@ class Networks(AgentNetworks):
     def update_targets(self, tau: float = 1.0) -> None:
         """Move the targets by the fraction `tau` to the networks that they follow; 1 copies."""
         for target, network in self.targets:
-            update_target(target, network, tau)
+            update_target(self.named(target), self.named(network), tau)
 
     def join(self, replicas: Replicas) -> None:
         """Let the normalisers of observations and rewards take in the batches of all replicas."""
@@ -281,7 +303,7 @@ class Networks(AgentNetworks):
 
     def update_obs_rms(self, observation: Buffer, valid: torch.Tensor | None = None) -> None:
         """Let the normalisers of network and target, which are the same, take in a batch of observations."""
-        for network in self.unrolled:
+        for network in map(self.named, self.unrolled):
             if isinstance(network, Model):
                 network.update_obs_rms(observation, valid)
 
@@ -315,16 +337,17 @@ class Networks(AgentNetworks):
         self.check_built()
         clone = copy.copy(self)
         clone.device = torch.device("cpu")
-        acting, clone.numbers, clone.unrolled = copy.deepcopy((self.acting, self.numbers, self.unrolled[:1]))
+        acting, clone.numbers = copy.deepcopy((self.acting, self.numbers))
         clone.acting, clone.learning = acting.cpu(), nn.ModuleDict()
-        clone.with_dropout, clone.targets = [clone.acting["model"]], []
+        clone.unrolled, clone.with_dropout, clone.targets = self.unrolled[:1], ["model"], []
+        clone._readers = tuple(name for name in self._readers if name.partition(".")[0] in self.acting)
         return clone
 
     # ---- state ----
 
     def input_description(self) -> str:
         """Return how every part of an observation is read, if the model has an encoder of `rlpyt.models`."""
-        model = self.unrolled[0]
+        model = self.named(self.unrolled[0])
         encoder = model.encoder if isinstance(model, Model) else None
         return "; ".join(encoder.reading()) if isinstance(encoder, Encoder) else ""
 

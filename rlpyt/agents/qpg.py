@@ -181,15 +181,15 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
     def initialize(self, env_spaces: EnvSpaces) -> None:
         """Build the networks and their targets, which start as copies."""
         super().initialize(env_spaces)
-        networks, builder, model = self.networks, self.BuilderCls(self), self.model
+        networks, builder = self.networks, self.BuilderCls(self)
         assert isinstance(builder, ActorBuilder)
         self.q_model = q_model = builder.q_model()
         target_q = builder.q_model() if self.has_targets else None
         initial_q = self.initial_q_model_state_dict or initial_state(self).get("q_model")
         if initial_q is not None:
             q_model.load_state_dict(initial_q)
-        networks.unrolled, networks.with_dropout = [model.body], [model, q_model]
-        networks.encode_by(self.distribution, model.body, model.pi, q_model)
+        networks.unrolled, networks.with_dropout = ["model.body"], ["model", "q_model"]
+        networks.encode_by(self.distribution, "model.body", "model.pi", "q_model")
         if target_q is not None:
             add_targets(self, builder.model(), target_q)
         self.online, self.targets = critics_of(self)
@@ -220,11 +220,10 @@ def add_targets(agent: QpgAgent, target: ActorModel, target_q: nn.Module) -> Non
     check_apart(f"{who}: BodyCls", model.body, target.body)
     check_apart(f"{who}: ModelCls", model.pi, target.pi)
     check_apart(f"{who}: QModelCls", agent.q_model, target_q)
-    policy_stays = () if agent.has_target_policy else (target.body, model.body)
-    networks.add_target("target", target.eval(), *policy_stays)
-    networks.add_target("target_q", target_q, network=agent.q_model)
-    networks.unrolled.append(target.body)
-    networks.with_dropout.append(target_q)  # as DroQ has it
+    networks.add_target("target", target.eval(), part="" if agent.has_target_policy else "body")
+    networks.add_target("target_q", target_q, network="q_model")
+    networks.unrolled.append("target.body")
+    networks.with_dropout.append("target_q")  # as DroQ has it
 
 
 def critics_of(agent: QpgAgent) -> tuple[ActorCritic, TargetActorCritic]:
