@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -105,6 +106,14 @@ def test_what_a_room_uses_of_another_stands_in_the_interface(part):
 def test_what_stands_in_the_interface_is_used(part):
     unused = members(part) - asked_for(part) - FOR_SCRIPTS.get(part, set())
     assert not unused, f"rlpyt.core has of a part {part!r} what no other room uses: {', '.join(sorted(unused))}"
+
+
+@pytest.mark.parametrize("part", FAMILIES)
+def test_the_page_lists_the_interface(part):
+    page = (Path(core.__file__).parents[2] / "docs/architecture.md").read_text()
+    section = page.partition("## The interfaces")[2].partition("\n## ")[0]
+    listed = {name.rpartition(".")[2] for name in re.findall(r"`([\w.]+)", section)}
+    assert not members(part) - {"networks", "rehearsal"} - listed
 
 
 def test_the_seams_are_annotated():
