@@ -382,7 +382,7 @@ def the_model(agent: Agent) -> str:
 def outputs_of(agent: Agent, observation: Buffer = None, n_rows: int = 3) -> Buffer:
     """Return what the model gives for observations, null ones by default, with no state before."""
     null, prev_action, prev_reward = example_inputs(agent.env_spaces, n_rows)
-    rnn, model = [None] if agent.recurrent else [], of_its_kind(agent).model.eval()
+    rnn, model = [None, None] if agent.recurrent else [], of_its_kind(agent).model.eval()
     inputs = null if observation is None else observation, of_its_kind(agent).networks.encode(prev_action), prev_reward
     with told_call(the_model(agent), **dict(zip(INPUTS, inputs, strict=True))):
         return model(*inputs, *rnn)
