@@ -11,7 +11,7 @@ import torch
 from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.loss_after import LossAfter
 from rlpyt.algos.metrics import Numbers
-from rlpyt.algos.returned import loss_and_metrics
+from rlpyt.algos.returned import loss_and_metrics, update_metrics
 from rlpyt.core import PolicyAgent, Remark
 from rlpyt.functional import (
     ScheduleLike,
@@ -189,7 +189,9 @@ def one_update(algo: PolicyGradientAlgo, batch: Buffer, init_rnn_state: Buffer, 
     # Read on the CPU: no synchronisation.
     (weight,) = algo.global_rows.weights([int(algo.samples.env.valid.sum())])
     # Without a gradient the momentum of the optimiser would move the weights.
-    metrics = {} if weight is None else algo.update(UpdateRows(batch, init_rnn_state, weight), hyper)
+    metrics: Numbers = {}
+    if weight is not None:
+        metrics = update_metrics(algo, "update", algo.update(UpdateRows(batch, init_rnn_state, weight), hyper))
     # After the update: the policy that acted and the one that learned saw the same normalised observations.
     algo.agent.networks.update_obs_rms(batch.agent_inputs.observation[: len(batch.valid)], batch.valid)
     return {name: torch.as_tensor(value).detach() for name, value in metrics.items()}

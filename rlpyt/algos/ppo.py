@@ -13,6 +13,7 @@ import torch
 
 from rlpyt.algos.metrics import stack_metrics
 from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, UpdateRows
+from rlpyt.algos.returned import update_metrics
 from rlpyt.core import Metrics, PolicyAgent
 from rlpyt.functional import (
     CountLike,
@@ -115,7 +116,7 @@ class PPO(PolicyGradientAlgo):
         for _ in range(n_epochs(hyper)):
             for minibatch, rnn_state in self.minibatch_rows(batch, init_rnn_state, self.samples.env.valid):
                 rows = UpdateRows(minibatch, rnn_state, weight_of(self, minibatch))
-                for name, value in self.update(rows, hyper).items():
+                for name, value in update_metrics(self, "update", self.update(rows, hyper)).items():
                     metrics[name].append(value)
             if hyper.target_kl is not None and is_far(self, metrics.get("kl", []), hyper.target_kl):
                 break

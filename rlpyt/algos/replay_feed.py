@@ -19,6 +19,7 @@ from rlpyt.algos.replay_checks import check_sequences, check_unique_draws
 from rlpyt.algos.replay_rows import is_of_sequences
 from rlpyt.algos.replay_settings import ReplaySettings, draws_of, rows_of_draw, whole_count
 from rlpyt.algos.replay_thread import ReplayThread
+from rlpyt.algos.returned import update_metrics
 from rlpyt.core import Agent, Metrics, Remark, Replay, example_inputs, rows_consumed
 from rlpyt.functional import sequence_priority
 from rlpyt.namedarraytuple import Buffer
@@ -200,7 +201,7 @@ class ReplayFeed:
             for _ in range(n_updates):
                 batch = self.sample_batch()
                 self.agent.networks.draw_randomness(algo.generator)
-                for name, value in algo.update(batch, hyper).items():
+                for name, value in update_metrics(algo, "update", algo.update(batch, hyper)).items():
                     metrics[name].append(self._weighted_metric(value))
         # Other calls of the networks, between updates, do not move the stream.
         self.agent.networks.draw_randomness(None)

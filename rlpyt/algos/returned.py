@@ -67,11 +67,14 @@ def losses_and_values(algo: object, returned: Any) -> tuple[torch.Tensor, torch.
     """Return losses, action values, targets and further metrics that `q_losses` gave; see `tensors_and_metrics`."""
     expected = "losses, action values and targets, tensors, and a dictionary of metrics if any"
     (losses, q, y), own = tensors_and_metrics(algo, "q_losses", returned, 3, expected)
+    if losses.shape != q.shape[:1] or y.shape not in (q.shape[1:], q.shape):  # which arithmetic would broadcast
+        shapes = f"losses {[len(q)]} and targets {list(q.shape[1:])} of action values {list(q.shape)}"
+        _refuse(algo, "q_losses", returned, f"{shapes}. What q_target returns has no dimension more")
     return losses, q, y, own
 
 
 def update_metrics(algo: object, method: str, returned: Any) -> Numbers:
-    """Return the metrics that a step of a policy gave; refuse something else with a TypeError."""
+    """Return the metrics that an update, or a step of a policy, gave; refuse something else with a TypeError."""
     if not isinstance(returned, Mapping):
         _refuse(algo, method, returned, "a dictionary of metrics by name")
     return dict(returned)
