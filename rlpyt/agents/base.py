@@ -306,6 +306,13 @@ class BaseAgent(Settings, Scheduled, Agent):
 
 def _new_parts(agent: BaseAgent) -> tuple[Head, Exploration, Annealing, ByHand]:
     """Return new parts of an agent, over its networks."""
+    for name, Base in (("HeadCls", Head), ("ExplorationCls", Exploration)):
+        Cls = getattr(agent, name)
+        if not callable(Cls) or (isinstance(Cls, type) and not issubclass(Cls, Base)):
+            raise TypeError(
+                f"{type(agent).__name__}: {name} is {Cls!r:.100}; expected a class that derives from "
+                f"rlpyt.agents.{Base.__name__}. Name the class itself (docs/own_agent.md)."
+            )
     return agent.HeadCls(agent), agent.ExplorationCls(agent), Annealing(agent.numbers), ByHand(agent)
 
 

@@ -87,8 +87,18 @@ class Held(Generic[T]):
         self.name = self.name or name
 
     def __get__(self, instance: object | None, owner: type) -> T:
-        """Return what the part has; of the class, this object."""
-        return self if instance is None else getattr(getattr(instance, self.part), self.name)  # type: ignore[return-value]
+        """Return what the part has; of the class, this object.
+
+        Raises:
+            AttributeError: if the agent has no such part yet.
+        """
+        if instance is None:
+            return self  # type: ignore[return-value]
+        try:
+            part = getattr(instance, self.part)
+        except AttributeError:
+            raise AttributeError(f"{type(instance).__name__} has no {self.name}: it is not initialised.") from None
+        return getattr(part, self.name)
 
     def __set__(self, instance: object, value: T) -> None:
         setattr(getattr(instance, self.part), self.name, value)
@@ -206,7 +216,10 @@ class Networks(AgentNetworks):
         for networks in (self.acting, self.learning):
             if key in networks:
                 return networks[key].get_submodule(part)
-        raise AttributeError(f"{self._owner} has no network {name!r}.")
+        raise AttributeError(
+            f"{self._owner} has no network {name!r}: it is not initialised, or is a worker's copy, or a subclass names "
+            "another one."
+        )
 
     def check_built(self) -> None:
         """Raise RuntimeError if the networks are not built."""
@@ -293,6 +306,7 @@ class Networks(AgentNetworks):
     @torch.no_grad()
     def update_targets(self, tau: float = 1.0) -> None:
         """Move the targets by the fraction `tau` to the networks that they follow; 1 copies."""
+        self.check_built()
         for target, network in self.targets:
             update_target(self.named(target), self.named(network), tau)
 
