@@ -133,7 +133,7 @@ class BaseAgent(Settings, Scheduled, Agent):
                 f"{type(self).__name__}.make_distribution returned None; expected a distribution. Return one."
             )
         self.networks.recurrent = bool(self.recurrent)
-        self.networks.add_model(self.BuilderCls(self).model())
+        self.model = self.BuilderCls(self).model()
         self.networks.encode_by(self.distribution, "model")
         if "model" in (given := initial_state(self)):
             self.model.load_state_dict(given["model"])
@@ -218,6 +218,8 @@ class BaseAgent(Settings, Scheduled, Agent):
     def to_device(self, settings: ComputeSettings) -> None:
         """Move the networks to the device, in the precision and memory format of the run."""
         self.networks.to_device(settings)
+        if "distribution" in vars(self):
+            self.networks.encode_by(self.distribution)  # see `ModelActor`
 
     def acting_copy(self) -> Self:
         """Return a copy on the CPU that acts in another process; see `rlpyt.core.Agent.acting_copy`."""

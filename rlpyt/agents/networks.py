@@ -159,9 +159,9 @@ class Networks(AgentNetworks):
         self.encode: Callable[[Buffer], Buffer] = _same
         """Function of previous actions that returns them as the networks are given them."""
         # By name, such as "model" or "target.body", as a subclass may put others in their place.
-        self.unrolled: list[str] = []
+        self.unrolled = ["model"]
         """Those that normalise observations and carry the recurrent state: the model, and its target."""
-        self.with_dropout: list[str] = []
+        self.with_dropout = ["model"]
         """Those that are in training mode in updates."""
         self.targets: list[tuple[str, str]] = []
         """Targets, each with the network that it follows."""
@@ -177,19 +177,14 @@ class Networks(AgentNetworks):
             network: the network.
         """
         getattr(self, part)[key] = network
-        self._choose_encoding()
+        self.encode_by()
 
-    def add_model(self, model: nn.Module) -> None:
-        """Have a model that acts."""
-        self.put("acting", "model", model)
-        self.unrolled, self.with_dropout = ["model"], ["model"]
+    def encode_by(self, distribution: Encodes | None = None, *readers: str) -> None:
+        """Let previous actions be encoded by a distribution, if one of some networks reads them.
 
-    def encode_by(self, distribution: Encodes, *readers: str) -> None:
-        """Let previous actions be encoded by a distribution, if one of some networks reads them."""
-        self._distribution, self._readers = distribution, readers
-        self._choose_encoding()
-
-    def _choose_encoding(self) -> None:
+        Without one, or without readers, those of before are asked again.
+        """
+        self._distribution, self._readers = distribution or self._distribution, readers or self._readers
         # Asked once, because `encode` is called at every step.
         reads = any(uses_prev_action(self.named(name)) for name in self._readers)
         self.encode = self._distribution.encode if reads and self._distribution is not None else _same
