@@ -19,7 +19,8 @@ extras = {
     "classic_control": ["gymnasium[classic-control]>=1.1,<2"],
     "tensorboard": ["tensorboard>=2.14"],
     "cmaes": ["cmaes>=0.11"],
-    "plot": ["matplotlib>=3.8"],
+    # jinja2 makes the page of a study, and scipy the intervals.
+    "plot": ["matplotlib>=3.8", "jinja2>=3", "scipy>=1.11"],
     "ray": ["ray>=2.40,<3"],
     "cluster": ["submitit>=1.5"],
     "search": ["optuna>=4"],
@@ -54,7 +55,7 @@ setup(
     author="The rlpyt authors",
     license="MIT",
     packages=find_packages(include=["rlpyt", "rlpyt.*"]),
-    package_data={"rlpyt": ["py.typed"]},
+    package_data={"rlpyt": ["py.typed", "results/page.html"]},
     entry_points={"console_scripts": ["rlpyt = rlpyt.cli:main"]},
     classifiers=[
         "Operating System :: POSIX :: Linux",

@@ -25,7 +25,7 @@ import gymnasium
 import torch
 
 from rlpyt.envs import AtariEnv, atari_make_vec
-from rlpyt.runners.compute_choice import choose_settings
+from rlpyt.runners.compute_choice import settings_by_rule
 from rlpyt.samplers import AlternatingSampler, BaseSampler, CpuSampler, GpuSampler, SerialSampler
 from rlpyt.types import Run
 from rlpyt.utils.affinity import Affinity
@@ -85,7 +85,7 @@ class Running:
         )
         try:
             self.sampler.initialize(agent, Run(batch_spec=self.sampler.batch_spec, bootstrap_value=True))
-            settings = choose_settings(agent, Affinity()).settings
+            settings = settings_by_rule(agent, Affinity())
             torch.set_num_threads(settings.torch_threads)
             agent.to_device(settings)
             self.rates: list[float] = []

@@ -9,8 +9,7 @@ dueling and noisy (the model). `--without` leaves parts out, as the paper does; 
 `--eps_steps`. `--iqn` takes implicit quantiles (Dabney et al. 2018) in the place of atoms. The replay keeps every frame
 once: 7 KB a row, 1e6 rows are 7 GB. `--network small` is that of data-efficient Rainbow (van Hasselt et al. 2019,
 arXiv:1906.05243), a sixteenth of the parameters. `--online` reports the training episodes and evaluates nothing. With a
-run_ID the run saves a checkpoint every half hour; the same command, started again, goes on from the newest one. The
-runner chooses the precision by timing the network on images, unless `--precision` is given.
+run_ID the run saves a checkpoint every half hour; the same command, started again, goes on from the newest one.
 """
 
 from __future__ import annotations

@@ -151,6 +151,7 @@ class Scheduled:
     """Base, beside `Settings`, of the parts some of whose settings may be schedules."""
 
     _n_steps: int = 2**62  # a run without end, until `bind` gives the length of the run
+    _bound: list[Any] | None = None  # what the schedules were made of
 
     def schedule_of(self, name: str) -> ScheduleLike | None:
         """Return the number or schedule that a setting follows.
@@ -167,7 +168,7 @@ class Scheduled:
             ValueError: if one of them does not fit that length.
         """
         self._n_steps = n_steps
-        self._bound: list[Any] | None = None
+        self._bound = None
         self.hyper(0)
 
     def hyper(self, step: int) -> Hyper:

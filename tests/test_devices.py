@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,14 +12,13 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from rlpyt.agents import CatDqnAgent, CategoricalPgAgent, RecurrentCategoricalPgAgent, SacAgent
+from rlpyt.agents import CatDqnAgent, CategoricalPgAgent, SacAgent
 from rlpyt.algos import PPO, SAC
 from rlpyt.core import example_inputs
 from rlpyt.distributions import Gaussian
-from rlpyt.runners import MinibatchRl, compute_choice, rehearsal
+from rlpyt.runners import MinibatchRl
 from rlpyt.samplers import SerialSampler, evaluate
 from rlpyt.spaces import EnvSpaces
-from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.compute import ComputeSettings
 from tests.algos.small_problems import RandomEnv, batches, optimize, set_up
 
@@ -54,48 +53,6 @@ def test_a_wrong_cuda_idx_is_refused_before_workers_start(monkeypatch, cuda_idx,
         MinibatchRl(*parts, n_steps=100, affinity=dict(cuda_idx=cuda_idx))
     if error is ValueError:
         MinibatchRl(*parts, n_steps=100, affinity=dict(cuda_idx=cuda_idx), settings=ComputeSettings())
-
-
-# ---- the choice of settings ----
-
-
-def test_the_device_that_is_timed_is_the_one_that_is_waited_for(monkeypatch):
-    waited: list[Any] = []
-    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
-    monkeypatch.setattr(rehearsal, "_SECONDS", 0.0)
-    rehearsal.seconds_of([lambda: 1], META.device)
-    assert waited == ["meta"] * 5, "twice to warm up, and in three rounds"
-
-
-class OwnLstm(nn.Module):
-    """A recurrent image model of a user; notes in which mode its LSTM has to have a gradient."""
-
-    modes: ClassVar[list[tuple[bool, bool]]] = []
-
-    def __init__(self, observation_space: Any, action_space: Any) -> None:
-        super().__init__()
-        self.dropout, self.lstm, self.heads = nn.Dropout(0.5), nn.LSTM(144, 4), nn.Linear(4, 4)
-
-    def forward(self, observation, prev_action, prev_reward, rnn_state, episode_start=None):
-        T, B = (1, 1, *prev_reward.shape)[-2:]
-        if torch.is_grad_enabled():
-            self.modes.append((self.lstm.training, self.dropout.training))
-        x, next_state = self.lstm(observation.reshape(T, B, -1) / 255, rnn_state)
-        out = self.heads(x).reshape(*prev_reward.shape, 4)
-        return out[..., :3], out[..., 3], next_state
-
-
-def test_recurrent_layers_are_timed_in_training_mode():
-    """Without it cuDNN refuses the backward pass of an LSTM; nothing else leaves the mode that it is in."""
-    agent = RecurrentCategoricalPgAgent(ModelCls=OwnLstm)
-    agent.initialize(EnvSpaces(IMAGE, spaces.Discrete(3)))
-    agent.model.eval()
-    threads = torch.get_num_threads()
-    OwnLstm.modes.clear()
-    compute_choice.choose_settings(agent, Affinity())
-    torch.set_num_threads(threads)
-    assert set(OwnLstm.modes) == {(True, False)}
-    assert not any(module.training for module in agent.model.modules())
 
 
 # ---- agents ----

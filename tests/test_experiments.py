@@ -17,7 +17,7 @@ from experiments.smoke import in_process, smoke
 from experiments.studies import RENAMED, STUDIES, make
 from rlpyt import old_names
 from rlpyt.algos import A2C
-from rlpyt.algos.replay_settings import ReplaySettings, draws_at_start, rows_of_draw
+from rlpyt.algos.replay_settings import ReplaySettings, rows_of_update
 from rlpyt.launching import LaunchedRun, affinity_from_code, save_variant
 from rlpyt.logging import logger_context, read_progress
 from rlpyt.runners import MinibatchRlBase, load_agent, part_from_record, runner_from_params
@@ -90,7 +90,7 @@ def test_an_iteration_has_as_many_updates_as_in_rlpyt_0_1():
         runner = make(study, config)
         algo, sampler = runner.algo, all_settings(runner.sampler)
         if isinstance(algo, ReplaySettings):
-            rows = sampler["batch_T"] * sampler["batch_B"] / (draws_at_start(algo) * rows_of_draw(algo))
+            rows = sampler["batch_T"] * sampler["batch_B"] / rows_of_update(algo, algo.hyper(0))
             ratio = OLD[study][config].get("algo.replay_ratio", 8)  # of DQN's default
             assert isinstance(ratio, int | float)
             assert isinstance(algo.replay_ratio, int | float)

@@ -113,7 +113,7 @@ def test_the_page_lists_the_interface(part):
     page = (Path(core.__file__).parents[2] / "docs/architecture.md").read_text()
     section = page.partition("## The interfaces")[2].partition("\n## ")[0]
     listed = {name.rpartition(".")[2] for name in re.findall(r"`([\w.]+)", section)}
-    assert not members(part) - {"networks", "rehearsal"} - listed
+    assert not members(part) - {"networks"} - listed
 
 
 def test_the_seams_are_annotated():

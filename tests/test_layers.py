@@ -271,7 +271,7 @@ def test_each_package_can_be_the_first_and_brings_no_optional_package(rooms):
         f"""
         import os, sys, torch, gymnasium
         optional = {{"ale_py", "cv2", "gym", "tensorboard", "matplotlib", "wandb", "stable_baselines3", "mujoco"}}
-        optional |= {{"onnx", "onnxscript", "safetensors", "ray"}}
+        optional |= {{"onnx", "onnxscript", "safetensors", "ray", "jinja2", "scipy"}}
         for package in {packages!r}:
             pid = os.fork()
             if pid == 0:

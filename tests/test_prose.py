@@ -19,7 +19,7 @@ LIBRARY = Path(rlpyt.__file__).parent
 COLUMNS = 100
 OPENINGS = ("What", "Where", "How", "Which", "When", "Who", "Whether")
 NOT_YET_A_NOUN = """
-    rlpyt.agents.model_kwargs rlpyt.algos.dqn.ActedRows rlpyt.algos.dqn.ErrorBatch
+    rlpyt.algos.dqn.ActedRows rlpyt.algos.dqn.ErrorBatch
     rlpyt.algos.off_policy.Outputs rlpyt.algos.policy_gradient rlpyt.algos.qpg rlpyt.types.AgentInputs
     rlpyt.types.AgentInputsRnn rlpyt.types.AgentStep rlpyt.types.AgentSamples rlpyt.types.EnvSamples
 """

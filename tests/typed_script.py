@@ -13,7 +13,7 @@ import torch
 
 import rlpyt
 from rlpyt.agents import export_policy, load_weights, save_weights
-from rlpyt.core import AgentByHand, EvalResult
+from rlpyt.core import Agent, EvalResult
 from rlpyt.logging import Logger
 from rlpyt.runners import MinibatchRlBase, load_agent, runner_from_params
 from rlpyt.samplers import evaluate
@@ -23,7 +23,7 @@ from rlpyt.types import AgentStep, StateDict, TrajInfo
 def train_and_play(env: gymnasium.Env) -> None:
     runner = rlpyt.train("ppo", "CartPole-v1", n_steps=1e4, algo=dict(learning_rate=1e-3))
     assert_type(runner, MinibatchRlBase)
-    assert_type(runner.agent, AgentByHand)
+    assert_type(runner.agent, Agent)
     assert_type(runner.agent.play(env), list[TrajInfo])
     assert_type(runner.logger, Logger)
     assert_type(runner.logger.directory, Path | None)
@@ -34,8 +34,8 @@ def train_and_play(env: gymnasium.Env) -> None:
 
 def load_and_act(env: gymnasium.Env, observation: torch.Tensor) -> None:
     agent = load_agent("data/run_0", snapshot="best")
-    assert_type(agent, AgentByHand)
-    assert_type(rlpyt.load_agent("data/run_0"), AgentByHand)
+    assert_type(agent, Agent)
+    assert_type(rlpyt.load_agent("data/run_0"), Agent)
     agent.eval_mode(0, deterministic=True)
     assert_type(agent.step(observation, None, None), AgentStep)
     assert_type(agent.value(observation, None, None), torch.Tensor)

@@ -1,7 +1,7 @@
 """This library, as its examples write these workloads; `--setting float32` computes as the others do.
 
-"chosen" lets the runner choose in float32 (memory format, threads), as runs do where nothing is said. "fastest" lets it
-time bfloat16, too. What was chosen goes to standard error.
+"chosen" is the runner's rule in float32, as where nothing is said. "fastest" takes bfloat16 for images. What came out
+goes to standard error.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.ddpg import DdpgAgent, Td3Agent
 from rlpyt.agents.distributional import CatDqnAgent, IqnAgent, QrDqnAgent
 from rlpyt.agents.dqn import DqnAgent
-from rlpyt.agents.model_kwargs import AtariMixin, MujocoMixin
 from rlpyt.agents.names import (
     AlternatingAtariLstmAgent,
     AlternatingMujocoLstmAgent,
@@ -15,10 +14,12 @@ from rlpyt.agents.names import (
     AtariDqnAgent,
     AtariFfAgent,
     AtariLstmAgent,
+    AtariMixin,
     AtariR2d1Agent,
     AtariR2d1AlternatingAgent,
     MujocoFfAgent,
     MujocoLstmAgent,
+    MujocoMixin,
     OffPolicyAgent,
     R2d1Agent,
     R2d1AlternatingAgent,

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.agents.given import of_its_kind
-from rlpyt.agents.rnn_rows import rnn_to_rows
+from rlpyt.agents.networks import rnn_to_rows
 from rlpyt.core import Actor, Agent
 from rlpyt.models import NoisyLinear, draw_randomness, set_training
 from rlpyt.namedarraytuple import Buffer
@@ -18,6 +17,11 @@ from rlpyt.utils.seeds import Role, checked_stream, torch_generator
 
 Draw = Callable[[int, torch.Generator], torch.Tensor]
 """Function that returns noise [B, ...] of a number of environments, such as a distribution's `draw_noise`."""
+
+
+def of_its_kind(agent: Agent) -> Any:
+    """Return an agent with the settings, networks and parts that its kind has beside those of any agent."""
+    return agent
 
 
 class ModelActor(Actor):

@@ -17,10 +17,8 @@ from torch import nn
 
 from rlpyt.agents.actor import ModelActor
 from rlpyt.agents.by_hand import ByHand, acting_by
-from rlpyt.agents.given import as_env_spaces, check_dictionaries, check_state
-from rlpyt.agents.networks import Held, Network, Networks, Numbers
+from rlpyt.agents.networks import Held, Network, Networks, Numbers, check_state
 from rlpyt.agents.own_models import ModelBuilder
-from rlpyt.agents.rnn_rows import rnn_from_rows
 from rlpyt.agents.rules import Annealing, Exploration, Head
 from rlpyt.core import Agent, example_inputs
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
@@ -95,7 +93,7 @@ class BaseAgent(Settings, Scheduled, Agent):
         """Check the settings; a subclass calls this first and adds its own checks."""
         super().__post_init__()
         state = self.initial_model_state_dict
-        check_dictionaries(type(self).__name__, model_kwargs=self.model_kwargs, initial_model_state_dict=state)
+        _check_dictionaries(self, model_kwargs=self.model_kwargs, initial_model_state_dict=state)
         self.model_kwargs = dict(self.model_kwargs or {})
         self.networks = Networks(type(self).__name__, self.kept_numbers, list(scheduled(type(self))))
         self.head, self.exploration, self.annealing, self.by_hand = _new_parts(self)
@@ -124,7 +122,7 @@ class BaseAgent(Settings, Scheduled, Agent):
                 "was loaded, and would replace its model; expected an agent for every run. To go on from these weights "
                 "make a new agent with initial_model_state_dict=agent.model.state_dict()."
             )
-        self.env_spaces = env_spaces = as_env_spaces(type(self).__name__, env_spaces)
+        self.env_spaces = env_spaces = _as_env_spaces(self, env_spaces)
         self.networks.clear()
         self.head, self.exploration, self.annealing, self.by_hand = _new_parts(self)
         self.distribution = self.make_distribution(env_spaces)
@@ -194,8 +192,7 @@ class BaseAgent(Settings, Scheduled, Agent):
             init_rnn_state: of a recurrent agent, before the first row, [B, N, H] leaves; None is zero.
             episode_start: [T, B] bool, rows before which the state is zero.
         """
-        inputs = observation, prev_action, prev_reward
-        return self.networks.run(self.model, inputs, rnn_from_rows(init_rnn_state), episode_start)[0]
+        return self.networks.run_rows(self.model, observation, prev_action, prev_reward, init_rnn_state, episode_start)
 
     def train_mode(self, itr: int) -> None:
         """Make ready for the updates of an iteration, and let exploration and scheduled settings go on."""
@@ -218,8 +215,7 @@ class BaseAgent(Settings, Scheduled, Agent):
     def to_device(self, settings: ComputeSettings) -> None:
         """Move the networks to the device, in the precision and memory format of the run."""
         self.networks.to_device(settings)
-        if "distribution" in vars(self):
-            self.networks.encode_by(self.distribution)  # see `ModelActor`
+        self.networks.encode_by(getattr(self, "distribution", None))  # see `ModelActor`
 
     def acting_copy(self) -> Self:
         """Return a copy on the CPU that acts in another process; see `rlpyt.core.Agent.acting_copy`."""
@@ -304,6 +300,27 @@ class BaseAgent(Settings, Scheduled, Agent):
     def reset_one(self, idx: int) -> None:
         """Forget the episode of one environment."""
         self.by_hand.reset_one(idx)
+
+
+def _check_dictionaries(agent: BaseAgent, **given: object) -> None:
+    """Refuse anything but dictionaries, such as the QModelCls that agents of rlpyt 0.1 had as their second argument."""
+    for name, value in given.items():
+        if not isinstance(value, Mapping | None):
+            raise TypeError(
+                f"{type(agent).__name__}: {name} is {value!r:.100}; expected a dictionary or None. Only ModelCls, "
+                "model_kwargs and initial_model_state_dict may come without a name, in this order. Name all others, "
+                "as QModelCls=..."
+            )
+
+
+def _as_env_spaces(agent: BaseAgent, given: Any) -> EnvSpaces:
+    """Return the spaces of an environment, which may be given as a plain pair."""
+    if isinstance(given, tuple) and len(given) == 2:
+        return EnvSpaces(*given)
+    raise TypeError(
+        f"{type(agent).__name__}: initialize was given {given!r:.100}; expected the spaces of an environment. Write "
+        "agent.initialize(EnvSpaces(env.observation_space, env.action_space)), with EnvSpaces of rlpyt.envs."
+    )
 
 
 def _new_parts(agent: BaseAgent) -> tuple[Head, Exploration, Annealing, ByHand]:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlpyt.agents.actor import ModelActor
-from rlpyt.agents.given import of_its_kind
+from rlpyt.agents.actor import ModelActor, of_its_kind
 from rlpyt.core import Agent
 from rlpyt.envs import EnvAdapter
 from rlpyt.namedarraytuple import Buffer

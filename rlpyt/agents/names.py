@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
+from gymnasium import spaces
 from torch import nn
 
 from rlpyt.agents.base import BaseAgent
@@ -23,7 +24,6 @@ from rlpyt.agents.distributional import (
     WithQuantiles,
 )
 from rlpyt.agents.dqn import DqnAgent
-from rlpyt.agents.model_kwargs import AtariMixin, MujocoMixin
 from rlpyt.agents.policy_gradient import CategoricalPgAgent, GaussianPgAgent, PgAgent
 from rlpyt.agents.qpg import QpgAgent
 from rlpyt.agents.sac import SacAgent, SquashedPolicy
@@ -37,6 +37,8 @@ from rlpyt.models import (
     MujocoFfModel,
     MujocoLstmModel,
 )
+from rlpyt.spaces import EnvSpaces
+from rlpyt.types import Kwargs
 
 C = TypeVar("C", bound=type)
 ModelClass = Callable[..., nn.Module] | None
@@ -126,6 +128,35 @@ class RecurrentSacAgent(SquashedPolicy, QpgAgent):
 
 
 # ---- agents with a model of rlpyt 0.1 ----
+
+
+class AtariMixin:
+    """Mixin of rlpyt 0.1: tells an agent's ModelCls `image_shape` and `output_size`, and nothing else."""
+
+    def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> Kwargs:
+        """Return the image's shape [C, height, width] and the number of actions."""
+        observation, action = env_spaces
+        is_image = isinstance(observation, spaces.Box) and len(observation.shape) == 3
+        if not is_image or not isinstance(action, spaces.Discrete):
+            raise TypeError(
+                f"An image model for discrete actions was given the spaces {observation} and {action}; expected a Box "
+                "[C, height, width] and a Discrete. Use CategoricalPgAgent or DqnAgent, whose models fit any spaces."
+            )
+        return {"image_shape": observation.shape, "output_size": int(action.n)}
+
+
+class MujocoMixin:
+    """Mixin of rlpyt 0.1: tells an agent's ModelCls `observation_shape` and `action_size`, and nothing else."""
+
+    def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> Kwargs:
+        """Return the observation's shape and the number of action dimensions."""
+        observation, action = env_spaces
+        if not isinstance(observation, spaces.Box) or not isinstance(action, spaces.Box) or len(action.shape) != 1:
+            raise TypeError(
+                f"A vector model for continuous actions was given the spaces {observation} and {action}; expected "
+                "Boxes, the action's with one dimension. Use GaussianPgAgent, whose models fit any spaces."
+            )
+        return {"observation_shape": observation.shape, "action_size": action.shape[0]}
 
 
 @kind_of(CategoricalPgAgent)

@@ -6,14 +6,12 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import accumulate, pairwise
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import nn
 
-from rlpyt.agents.given import check_state
-from rlpyt.agents.rnn_rows import rnn_from_rows, rnn_to_rows
 from rlpyt.core import AgentNetworks
 from rlpyt.models import (
     Encoder,
@@ -26,9 +24,9 @@ from rlpyt.models import (
     update_target,
     uses_prev_action,
 )
-from rlpyt.namedarraytuple import Buffer
+from rlpyt.namedarraytuple import Buffer, NamedArrayTuple, namedarraytuple
 from rlpyt.types import AgentInputs, StateDict
-from rlpyt.utils.arrays import buffer_to
+from rlpyt.utils.arrays import buffer_func, buffer_to
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.replicas import Replicas
 
@@ -37,14 +35,12 @@ T = TypeVar("T")
 
 
 class Network(Generic[M]):
-    """Attribute of an agent's class that stands for a network in `agent.acting` or `agent.learning`.
+    """Attribute of an agent's class that stands for one of its networks.
 
     Args:
         part: "acting" or "learning".
         key: of the network there, and in the agent's state.
     """
-
-    home = "networks"
 
     def __init__(self, part: str, key: str) -> None:
         self.part, self.key = part, key
@@ -52,24 +48,20 @@ class Network(Generic[M]):
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def __get__(self, instance: object | None, owner: type) -> M:
-        """Return the network; of the class, this object.
-
-        Raises:
-            AttributeError: if the agent has not built it, or is a worker's copy, which has only what acts.
-        """
+    def __get__(self, instance: Any, owner: type) -> M:
         if instance is None:
             return self  # type: ignore[return-value]  # which only inspection asks for
-        networks: nn.ModuleDict = getattr(getattr(instance, self.home), self.part)
+        networks: nn.ModuleDict = getattr(instance.networks, self.part)
         if self.key not in networks:
             raise AttributeError(
                 f"{type(instance).__name__} has no {self.name}: it is not initialised, or is a worker's copy."
             )
         return networks[self.key]  # type: ignore[return-value]
 
-    def __set__(self, instance: object, network: M) -> None:
-        networks: Networks = getattr(instance, self.home)
-        networks.put(self.part, self.key, network)
+    def __set__(self, instance: Any, network: M) -> None:
+        networks: Networks = instance.networks
+        getattr(networks, self.part)[self.key] = network
+        networks.encode_by()
 
 
 class Held(Generic[T]):
@@ -77,7 +69,7 @@ class Held(Generic[T]):
 
     Args:
         part: attribute of the agent that is the part.
-        name: of the attribute there; None is the same name.
+        name: of the attribute there; "" is the same name.
     """
 
     def __init__(self, part: str, name: str = "") -> None:
@@ -168,17 +160,6 @@ class Networks(AgentNetworks):
         self._distribution: Encodes | None = None
         self._readers: tuple[str, ...] = ()
 
-    def put(self, part: str, key: str, network: nn.Module) -> None:
-        """Have a network, or another one in its place.
-
-        Args:
-            part: "acting" or "learning".
-            key: there, and in the agent's state.
-            network: the network.
-        """
-        getattr(self, part)[key] = network
-        self.encode_by()
-
     def encode_by(self, distribution: Encodes | None = None, *readers: str) -> None:
         """Let previous actions be encoded by a distribution, if one of some networks reads them.
 
@@ -198,7 +179,7 @@ class Networks(AgentNetworks):
             part: the one part of both that follows; "" is all.
             network: key of the one that it follows.
         """
-        self.put("learning", key, target.requires_grad_(False))
+        self.learning[key] = target.requires_grad_(False)
         self.targets.append((f"{key}.{part}".rstrip("."), f"{network}.{part}".rstrip(".")))
 
     def modules(self) -> list[nn.Module]:
@@ -268,18 +249,23 @@ class Networks(AgentNetworks):
         *first, next_rnn_state = output
         return first[0] if len(first) == 1 else tuple(first), next_rnn_state
 
-    @torch.no_grad()
-    def target(
+    def run_rows(
         self,
+        network: nn.Module,
         observation: Buffer,
         prev_action: Buffer,
         prev_reward: Buffer,
         init_rnn_state: Buffer = None,
         episode_start: Buffer = None,
     ) -> Buffer:
-        """Return what the target of the model gives; for the arguments see `BaseAgent.__call__`."""
+        """Return what a network gives for rows of samples; for the arguments see `BaseAgent.__call__`."""
         inputs = observation, prev_action, prev_reward
-        return self.run(self.named("target"), inputs, rnn_from_rows(init_rnn_state), episode_start)[0]
+        return self.run(network, inputs, rnn_from_rows(init_rnn_state), episode_start)[0]
+
+    @torch.no_grad()
+    def target(self, *inputs: Buffer, **rnn: Buffer) -> Buffer:
+        """Return what the target of the model gives; for the arguments see `BaseAgent.__call__`."""
+        return self.run_rows(self.named("target"), *inputs, **rnn)
 
     @torch.no_grad()
     def warm_up(self, inputs: AgentInputs, init_rnn_state: Buffer, episode_start: Buffer) -> tuple[Buffer, ...]:
@@ -382,3 +368,34 @@ class Networks(AgentNetworks):
             module.load_state_dict(state_dict[name])
         for name in self.kept:
             self.numbers[name][:] = state_dict[name]
+
+
+# ---- recurrent states, as torch and as samples have them ----
+
+
+def rnn_to_rows(state: Buffer) -> Buffer:
+    """Turn a model's state, [N, B, H] leaves, into what samples keep.
+
+    A plain tuple, such as torch's (h, c), gets the names "0", "1", so that an index means rows and not its parts.
+    """
+    rows = buffer_func(state, _swap)
+    return namedarraytuple("RnnState", map(str, range(len(rows))))(*rows) if type(rows) is tuple else rows
+
+
+def rnn_from_rows(rows: Buffer) -> Buffer:
+    """Turn the state that samples keep, [B, N, H] leaves, into the model's own."""
+    state = buffer_func(rows, _swap)
+    return tuple(state) if isinstance(state, NamedArrayTuple) and "0" in state else state
+
+
+def _swap(state: torch.Tensor) -> torch.Tensor:
+    return state.transpose(0, 1).contiguous()
+
+
+def check_state(who: str, state: StateDict) -> None:
+    """Refuse a whole snapshot in place of the agent's state."""
+    if "agent_state_dict" in state:
+        raise ValueError(
+            f"{who}: was given a snapshot, with {', '.join(map(repr, state))}; expected the agent's state in it. Give "
+            'snapshot["agent_state_dict"].'
+        )

@@ -7,13 +7,14 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
+import gymnasium
 import numpy as np
 import torch
 from torch import nn
 
-from rlpyt.agents.given import of_its_kind
+from rlpyt.agents.actor import of_its_kind
 from rlpyt.core import Agent, example_inputs
 from rlpyt.distributions import Categorical, Gaussian, MultiCategorical
 from rlpyt.models import ActorModel, Encoder, FeatureModel, Model, QofMuMlpModel, encoded_action_size
@@ -23,11 +24,8 @@ from rlpyt.types import Kwargs
 from rlpyt.utils.arguments import argument_names, refused_argument, unknown_argument
 from rlpyt.utils.arrays import buffer_from_example, buffer_leaves, torchify_buffer
 
-INPUTS = ("observation", "prev_action", "prev_reward")
-RNN_INPUTS = (*INPUTS, "rnn_state", "episode_start")
-Q_INPUTS = (*INPUTS, "action")
-_WITHOUT_PREVIOUS = {INPUTS: INPUTS[:1], Q_INPUTS: (INPUTS[0], "action")}
-"""What a network may take in the place of all its inputs, where it does not look at the row before."""
+_INPUTS = ("observation", "prev_action", "prev_reward")
+_OF_FEATURES = ("features", "prev_action", "prev_reward")
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -62,37 +60,33 @@ def build_model(who: str, Cls: Any, offered: Kwargs, kwargs: Kwargs) -> nn.Modul
     return model
 
 
-def drop_inputs(model: nn.Module, inputs: Sequence[str] = INPUTS) -> None:
+def drop_inputs(model: nn.Module, inputs: Sequence[str] = _INPUTS) -> None:
     """Let a model that takes no previous action and reward be called with all inputs, like any other.
 
     A hook of torch drops these where `forward` takes the observation alone, or of action values the observation and the
     action. Nothing is wrapped around the model, so its weights keep their names.
     """
     if _takes_no_previous(model, inputs):
-        model.register_forward_pre_hook(_observation_alone if inputs == INPUTS else _observation_and_action)
+        model.register_forward_pre_hook(_without_previous)
 
 
 def _takes_no_previous(model: nn.Module, inputs: Sequence[str]) -> bool:
     """Return whether a model takes all of its inputs but the previous action and reward, and no further ones."""
-    fewer, signature = _WITHOUT_PREVIOUS.get(tuple(inputs)), _signature(model)
-    if fewer is None or signature is None:
-        return False
-    return _binds(signature, fewer) and not _binds(signature, [*fewer, "one more"])
+    fewer, signature = (inputs[0], *inputs[3:]), _signature(model.forward)
+    return "rnn_state" not in inputs and _binds(signature, fewer) and not _binds(signature, [*fewer, "one more"])
 
 
-# Functions of the module, so that a model with one of them can be copied and pickled.
-def _observation_alone(model: nn.Module, inputs: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-    return inputs[:1]
-
-
-def _observation_and_action(model: nn.Module, inputs: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-    return inputs[0], inputs[-1]
+# A function of the module, so that a model with it can be copied and pickled.
+def _without_previous(model: nn.Module, inputs: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
+    return inputs[0], *inputs[3:]
 
 
 def _call(who: str, Cls: Callable[..., Any], offered: Kwargs, kwargs: Kwargs) -> Any:
-    parameters = _parameters(Cls)
-    takes_all = parameters is None or any(p.kind is p.VAR_KEYWORD for p in parameters)
-    by_name = {p.name: p for p in parameters or () if p.kind in _BY_NAME}
+    # A module without a constructor takes no arguments, whatever its signature says.
+    plain = isinstance(Cls, type) and Cls.__init__ is nn.Module.__init__  # type: ignore[misc]
+    parameters = [] if plain else _signature(Cls).parameters.values()
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    by_name = {p.name: p for p in parameters if p.kind in _BY_NAME}
     given = {**{name: x for name, x in offered.items() if takes_all or name in by_name}, **copy_of_kwargs(kwargs)}
     given = {name: int(x) if isinstance(x, np.integer) else x for name, x in given.items()}
     missing = [name for name, p in by_name.items() if p.default is p.empty and name not in given]
@@ -126,14 +120,20 @@ def copy_of_kwargs(kwargs: Kwargs) -> Kwargs:
         return dict(kwargs)
 
 
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
-    """Return what a function takes; None if it cannot be asked."""
-    if isinstance(function, type) and function.__init__ is nn.Module.__init__:  # type: ignore[misc]
-        return []  # it takes any arguments, and refuses all
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    """Return what a function takes; anything, if it cannot be asked."""
     try:
-        return list(inspect.signature(function).parameters.values())
+        return inspect.signature(function)
     except (TypeError, ValueError):
-        return None
+        return inspect.signature(lambda *args, **kwargs: None)
+
+
+def _binds(signature: inspect.Signature, names: Sequence[str]) -> bool:
+    try:
+        signature.bind(*names)
+    except TypeError:
+        return False
+    return True
 
 
 def _name(x: Any) -> str:
@@ -184,8 +184,6 @@ class ModelBuilder:
                 "expected True. To choose the layer use an agent with the default model, such as "
                 "RecurrentCategoricalPgAgent, RecurrentGaussianPgAgent or R2d1Agent."
             )
-        if parameters.keys() >= offered.keys():
-            return DefaultModelCls(**offered, **kwargs)
         return build_model(f"{self.who}: DefaultModelCls", DefaultModelCls, offered, kwargs)
 
     def with_recurrence(self, kwargs: Kwargs, name: str) -> Kwargs:
@@ -221,17 +219,14 @@ class ActorBuilder(ModelBuilder):
         BodyCls = type(agent).BodyCls  # of the class, as a function in a class is no method of its objects here
         if BodyCls is FeatureModel:
             kwargs = self.with_recurrence(kwargs, "feature_kwargs")
-            features = FeatureModel(space, agent.distribution.dim, **kwargs)
-            if features.recurrent != bool(agent.recurrent):
-                raise ValueError(
-                    f"{self.who}: feature_kwargs has recurrent={kwargs.get('recurrent')!r}; expected "
-                    f"{'lstm or gru' if agent.recurrent else 'None'}. Recurrent are agents with recurrent=True, such "
-                    "as RecurrentDdpgAgent, RecurrentTd3Agent and RecurrentSacAgent, and they alone."
-                )
-            body: nn.Module = features
-        else:
-            offered = {"observation_space": space, "action_size": agent.distribution.dim}
-            body = build_model(f"{self.who}: BodyCls", BodyCls, offered, kwargs)
+        offered = {"observation_space": space, "action_size": agent.distribution.dim}
+        body = build_model(f"{self.who}: BodyCls", BodyCls, offered, kwargs)
+        if BodyCls is FeatureModel and body.recurrent != bool(agent.recurrent):
+            raise ValueError(
+                f"{self.who}: feature_kwargs has recurrent={kwargs.get('recurrent')!r}; expected "
+                f"{'lstm or gru' if agent.recurrent else 'None'}. Recurrent are agents with recurrent=True, such "
+                "as RecurrentDdpgAgent, RecurrentTd3Agent and RecurrentSacAgent, and they alone."
+            )
         if not isinstance(body, Model) or not hasattr(body, "output_size"):
             raise TypeError(
                 f"{self.who}: BodyCls made a {type(body).__name__}; expected a Model of rlpyt.models "
@@ -249,56 +244,39 @@ class ActorBuilder(ModelBuilder):
         sizes = {"hidden_sizes": agent.hidden_sizes} if agent.QModelCls is None else {}
         kwargs = {**sizes, **agent.q_model_kwargs}
         model = build_model(f"{self.who}: QModelCls", agent.QModelCls or QofMuMlpModel, offered, kwargs)
-        drop_inputs(model, Q_INPUTS)
+        drop_inputs(model, (*_OF_FEATURES, "action"))
         return model
 
 
 # ---- checks ----
 
 
-def check_call(who: str, model: nn.Module, names: Sequence[str]) -> None:
-    """Refuse a model whose forward cannot be called with these arguments by position."""
-    signature = _signature(model)
-    if signature is None or _binds(signature, names) or _takes_no_previous(model, names):
-        return
-    lacks_start = names[-1] == "episode_start" and _binds(signature, names[:-1])
-    fewer = _WITHOUT_PREVIOUS.get(tuple(names))
-    advice = (
-        "Add `episode_start=None` as its last argument, and set the state to zero before the rows where it is True, as "
-        "rlpyt.models.RecurrentCore does when called with (x, rnn_state, episode_start): nn.LSTM and nn.GRU do not."
-        if lacks_start
-        else f"Write forward(self, {', '.join(names)})"
-        + (f", or forward(self, {', '.join(fewer)}) without the row before." if fewer else ".")
-    )
-    raise TypeError(
-        f"{who} has forward{signature}, which cannot be called with {len(names)} arguments by position; expected "
-        f"({', '.join(names)}). {advice}"
-    )
-
-
-def _signature(model: nn.Module) -> inspect.Signature | None:
-    """Return what the forward of a model takes; None if it cannot be asked."""
-    try:
-        return inspect.signature(model.forward)
-    except (TypeError, ValueError):
-        return None
-
-
-def _binds(signature: inspect.Signature, names: Sequence[str]) -> bool:
-    try:
-        signature.bind(*names)
-    except TypeError:
-        return False
-    return True
-
-
 @contextmanager
-def told_call(who: str, **inputs: Buffer) -> Iterator[None]:
-    """Add to an error from inside of a model what it was called with: the user has made no such call."""
+def calling(who: str, model: nn.Module, **inputs: Buffer) -> Iterator[None]:
+    """Hold around a call of a model with these inputs by position, which the user has not made.
+
+    A forward that cannot be called with them is refused; an error from inside of it is told what it was called with.
+    """
+    names, signature = tuple(inputs), _signature(model.forward)
+    if not _binds(signature, names) and not _takes_no_previous(model, names):
+        expected = ", ".join(names)
+        advice = f"Write forward(self, {expected})"
+        if "rnn_state" not in names:
+            advice += f", or forward(self, {', '.join((names[0], *names[3:]))}) without the row before."
+        elif _binds(signature, names[:-1]):
+            advice = (
+                "Add `episode_start=None` as its last argument, and set the state to zero before the rows where it is "
+                "True, as rlpyt.models.RecurrentCore does when called with (x, rnn_state, episode_start): nn.LSTM and "
+                "nn.GRU do not."
+            )
+        raise TypeError(
+            f"{who} has forward{signature}, which cannot be called with {len(names)} arguments by position; expected "
+            f"({expected}). {advice}"
+        )
     try:
         yield
     except Exception as error:
-        told = ", ".join(f"{name} {_shapes(x)}" for name, x in inputs.items())
+        told = ", ".join(f"{name} {_shapes(x)}" for name, x in inputs.items() if x is not None)
         error.add_note(f"{who} raised this when its outputs were checked before training. It was called with {told}.")
         raise
 
@@ -308,6 +286,24 @@ def _shapes(x: Buffer) -> str:
     if isinstance(x, NamedArrayTuple):
         return "{" + ", ".join(f"{name}: {_shapes(part)}" for name, part in x.items()) + "}"
     return f"{list(x.shape)} {str(x.dtype).removeprefix('torch.')}"
+
+
+def refuse(who: str, given: Buffer, expected: str, advice: str = "Let its forward return this.") -> NoReturn:
+    """Raise ValueError for what a model gave for three rows."""
+    raise ValueError(f"{who} gave {_described(given)} for 3 rows; expected {expected}. {advice}")
+
+
+def _described(x: Any) -> str:
+    if isinstance(x, torch.Tensor):
+        return f"a tensor {list(x.shape)}"
+    if isinstance(x, tuple | list):
+        return f"a {type(x).__name__} of {len(x)}: {', '.join(map(_described, x))}"
+    return f"a {type(x).__name__}"
+
+
+def shape_of(x: Any) -> tuple[int, ...]:
+    """Return the shape of a tensor; () of anything else."""
+    return tuple(x.shape) if isinstance(x, torch.Tensor) else ()
 
 
 def check_rnn_state(who: str, state: Buffer, n_rows: int) -> None:
@@ -320,20 +316,6 @@ def check_rnn_state(who: str, state: Buffer, n_rows: int) -> None:
             f"tensor or a tuple of tensors [N, {n_rows}, H], as torch.nn.LSTM has them: layers, rows, units. Let its "
             "forward return this last."
         )
-
-
-def shape_of(x: Any) -> tuple[int, ...]:
-    """Return the shape of a tensor; () of anything else."""
-    return tuple(x.shape) if isinstance(x, torch.Tensor) else ()
-
-
-def described(x: Any) -> str:
-    """Return in words what a model gave."""
-    if isinstance(x, torch.Tensor):
-        return f"a tensor {list(x.shape)}"
-    if isinstance(x, tuple | list):
-        return f"a {type(x).__name__} of {len(x)}: {', '.join(map(described, x))}"
-    return f"a {type(x).__name__}"
 
 
 def check_not_probabilities(who: str, logits: torch.Tensor, sizes: Sequence[int]) -> None:
@@ -378,17 +360,23 @@ def the_model(agent: Agent) -> str:
     return f"{type(agent).__name__}: the model, a {type(of_its_kind(agent).model).__name__},"
 
 
+def _inputs(agent: Agent, n_rows: int, observation: Buffer = None) -> dict[str, Buffer]:
+    """Return what a model is called with, by name: null rows, with no state before, or those of an observation."""
+    null, prev_action, prev_reward = example_inputs(agent.env_spaces, n_rows)
+    inputs = null if observation is None else observation, of_its_kind(agent).networks.encode(prev_action), prev_reward
+    rnn = {"rnn_state": None, "episode_start": None} if agent.recurrent else {}
+    return {**dict(zip(_INPUTS, inputs, strict=True)), **rnn}
+
+
 @torch.no_grad()
 def outputs_of(agent: Agent, observation: Buffer = None, n_rows: int = 3) -> Buffer:
-    """Return what the model gives for observations, null ones by default, with no state before."""
-    null, prev_action, prev_reward = example_inputs(agent.env_spaces, n_rows)
-    rnn, model = [None, None] if agent.recurrent else [], of_its_kind(agent).model.eval()
-    inputs = null if observation is None else observation, of_its_kind(agent).networks.encode(prev_action), prev_reward
-    with told_call(the_model(agent), **dict(zip(INPUTS, inputs, strict=True))):
-        return model(*inputs, *rnn)
+    """Return what the model gives for observations, null ones by default."""
+    model, inputs = of_its_kind(agent).model, _inputs(agent, n_rows, observation)
+    with calling(the_model(agent), model, **inputs):
+        return model.eval()(*inputs.values())
 
 
-def random_outputs(agent: Agent, n_rows: int = 8) -> Buffer:
+def _random_outputs(agent: Agent, n_rows: int = 8) -> Buffer:
     """Return the same for different observations; None where the model fails on what may never occur."""
     try:
         with torch.random.fork_rng(devices=[]):
@@ -399,90 +387,79 @@ def random_outputs(agent: Agent, n_rows: int = 8) -> Buffer:
 
 def check_policy_outputs(agent: Agent) -> None:
     """Refuse a model that does not give the parameters of the distribution, and a value."""
-    check_call(the_model(agent), of_its_kind(agent).model, RNN_INPUTS if agent.recurrent else INPUTS)
     outputs, distribution = outputs_of(agent), agent.distribution
     names = [*distribution.DistInfo._fields, "value"]
     given = list(outputs) if isinstance(outputs, tuple | list) else [outputs]
     got = [shape_of(output) for output in given[: len(names)]]
+    shapes = [*got[: len(names) - 1], (3,)]  # of a distribution of one's own, which alone knows its sizes
     if type(distribution) in (Categorical, MultiCategorical, Gaussian):
-        size = encoded_action_size(agent.env_spaces.action)
-        shapes = [*[(3, size)] * (len(names) - 1), (3,)]
-    else:  # which alone knows the sizes of its parameters
-        shapes = [*got[: len(names) - 1], (3,)]
+        shapes = [*[(3, encoded_action_size(agent.env_spaces.action))] * (len(names) - 1), (3,)]
     if got != shapes or len(given) != len(names) + bool(agent.recurrent):
-        expected = ", ".join(f"{name} {list(shape)}" for name, shape in zip(names, shapes, strict=False))
-        raise ValueError(
-            f"{the_model(agent)} gave {described(outputs)} for 3 rows; "
-            f"expected {expected}{', and its next state' if agent.recurrent else ''}. Let its forward return these."
-        )
-    if agent.recurrent:
-        check_rnn_state(the_model(agent), given[-1], 3)
-    sizes = _logit_sizes(distribution)
-    at_random = random_outputs(agent) if sizes else None
-    if at_random is not None:
-        check_not_probabilities(the_model(agent), at_random[0], sizes)
-
-
-def _logit_sizes(distribution: object) -> list[int]:
-    """Return how many logits each choice has; none of distributions that take no logits, or are one's own."""
+        refuse(the_model(agent), outputs, _named(names, shapes) + (", and its next state" if agent.recurrent else ""))
+    sizes: Sequence[int] = ()
     if type(distribution) is Categorical:
-        return [distribution.dim]
-    return distribution.dims if type(distribution) is MultiCategorical else []
+        sizes = [distribution.dim]
+    elif type(distribution) is MultiCategorical:
+        sizes = distribution.dims
+    _check_state_and_logits(agent, given[-1], sizes)
+
+
+def _named(names: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> str:
+    return ", ".join(f"{name} {list(shape)}" for name, shape in zip(names, shapes, strict=False))
+
+
+def _check_state_and_logits(agent: Agent, state: Buffer, sizes: Sequence[int]) -> None:
+    """Refuse a next state of other shapes, if there is one, and probabilities for logits of these sizes."""
+    if agent.recurrent:
+        check_rnn_state(the_model(agent), state, 3)
+    at_random = _random_outputs(agent) if sizes else None
+    logits = at_random if isinstance(at_random, torch.Tensor | None) else at_random[0]
+    if isinstance(logits, torch.Tensor):
+        check_not_probabilities(the_model(agent), logits, sizes)
 
 
 def check_q_outputs(agent: Agent) -> None:
     """Refuse a network whose outputs the agent's head cannot read."""
-    who, head = the_model(agent), of_its_kind(agent).head
-    check_call(who, of_its_kind(agent).model, RNN_INPUTS if agent.recurrent else INPUTS)
-    given = outputs_of(agent)
+    given, head, space = outputs_of(agent), of_its_kind(agent).head, agent.env_spaces.action
+    # An agent of one's own may act in other spaces.
+    A = int(space.n) if isinstance(space, gymnasium.spaces.Discrete) else "A"
     pair = isinstance(given, tuple | list) and len(given) == 2
-    if not (head.fits(given[0] if pair else None, 3) if agent.recurrent else head.fits(given, 3)):
-        state = ", and its next state, as a tuple" if agent.recurrent else ", no tuple"
-        raise ValueError(
-            f"{who} gave {described(given)} for 3 rows; expected {head.expects(3)}{state}. Let its forward return this."
-        )
-    if agent.recurrent:
-        check_rnn_state(who, given[1], 3)
-    if (sizes := head.logit_sizes) and (at_random := random_outputs(agent)) is not None:
-        logits = at_random[0] if agent.recurrent else at_random
-        if isinstance(logits, torch.Tensor):
-            check_not_probabilities(who, logits, sizes)
+    output, state = given if agent.recurrent and pair else (None if agent.recurrent else given, None)
+    try:
+        q = head.read(output)
+    except (AttributeError, IndexError, TypeError, ValueError, RuntimeError):
+        q = None
+    fits = isinstance(q, torch.Tensor) and (A == "A" or q.shape == (3, A))
+    if not fits or (head.logit_sizes and shape_of(output)[-1:] != head.logit_sizes):
+        of_state = ", and its next state, as a tuple" if agent.recurrent else ", no tuple"
+        refuse(the_model(agent), given, head.expected.format(n=3, A=A) + of_state)
+    _check_state_and_logits(agent, state, head.logit_sizes)
 
 
 @torch.no_grad()
 def check_actor_outputs(agent: Agent) -> None:
     """Refuse a policy and action values over features that take other arguments, or give other outputs."""
     own, who, dim = of_its_kind(agent), type(agent).__name__, agent.distribution.dim
-    pi, q_model = own.model.pi, own.q_model
-    check_call(f"{who}: the body", own.model.body, RNN_INPUTS if agent.recurrent else INPUTS)
-    policy = f"{who}: the policy, a {type(pi).__name__},"
-    action_values = f"{who}: the action values, a {type(q_model).__name__},"
-    check_call(policy, pi, INPUTS)
-    check_call(action_values, q_model, Q_INPUTS)
+    body, pi, q_model, names = own.model.body, own.model.pi, own.q_model, own.policy_outputs
+    policy, action_values = f"the policy, a {type(pi).__name__},", f"the action values, a {type(q_model).__name__},"
     for module in agent.networks.modules():
         module.eval()
-    inputs, action = example_inputs(agent.env_spaces, 3), torch.zeros(3, dim)
-    with told_call(f"{who}: the body", observation=inputs[0]):
-        rows = own.features(*inputs)
-    with told_call(policy, features=rows.observation):
+    with calling(f"{who}: the body", body, **_inputs(agent, 3)):
+        rows = own.features(*example_inputs(agent.env_spaces, 3))
+    of_features, action = dict(zip(_OF_FEATURES, rows, strict=True)), torch.zeros(3, dim)
+    with calling(f"{who}: {policy}", pi, **of_features):
         output = own.pi(rows)
-    _check_policy(policy, output, own.policy_outputs, (3, dim))
-    with told_call(action_values, features=rows.observation, action=action):
+    with calling(f"{who}: {action_values}", q_model, **of_features, action=action):
         q = own.q(rows, action)
+    given = list(output) if isinstance(output, tuple | list) and len(names) > 1 else [output]
+    shapes = [(3, dim)] * len(names)
+    if names and [shape_of(x) for x in given] != shapes:
+        refuse(f"{who}: {policy}", output, _named(names, shapes))
     if q.shape != (own.n_q, 3):
         raise ValueError(
-            f"{action_values} are {list(q.shape)} for 3 "
+            f"{who}: {action_values} are {list(q.shape)} for 3 "
             f"rows; expected [{own.n_q}, 3], of n_q = {own.n_q} networks. Let it make n_models networks, and "
             "leave out a last dimension of 1."
-        )
-
-
-def _check_policy(who: str, output: Buffer, names: tuple[str, ...], shape: tuple[int, int]) -> None:
-    given = list(output) if isinstance(output, tuple | list) and len(names) > 1 else [output]
-    if names and [shape_of(x) for x in given] != [shape] * len(names):
-        raise ValueError(
-            f"{who} gave {described(output)} for 3 rows; expected "
-            f"{', '.join(f'{name} {list(shape)}' for name in names)}. Let its forward return this."
         )
 
 

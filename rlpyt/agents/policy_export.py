@@ -18,8 +18,8 @@ from torch.export import Dim, ExportedProgram
 from torch.utils._pytree import tree_leaves, tree_map
 
 from rlpyt.agents.base import BaseAgent, as_base_agent
+from rlpyt.agents.networks import rnn_from_rows, rnn_to_rows
 from rlpyt.agents.own_models import random_observations
-from rlpyt.agents.rnn_rows import rnn_from_rows, rnn_to_rows
 from rlpyt.core import Agent, example_inputs
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.spaces import EnvSpaces, Space, null_value, subspaces

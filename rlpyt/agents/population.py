@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
@@ -16,8 +15,8 @@ from torch.func import functional_call, vmap
 
 from rlpyt.agents.actor import ModelActor
 from rlpyt.agents.base import BaseAgent
-from rlpyt.agents.networks import Held, Network, Networks
-from rlpyt.agents.own_models import INPUTS, check_call, described, outputs_of, shape_of, the_model
+from rlpyt.agents.networks import Held, Network
+from rlpyt.agents.own_models import outputs_of, refuse, shape_of, the_model
 from rlpyt.agents.rules import ChoiceHead, Exploration, Head
 from rlpyt.core import PopulationPolicyAgent, example_inputs
 from rlpyt.distributions import ActionUnits, Categorical, MultiCategorical, categorical_of
@@ -73,64 +72,40 @@ def _one_by_one(of_one: OfOne, stacked: StateDict, rows: Buffer) -> torch.Tensor
     return torch.stack(list(outputs))
 
 
-class Individuals:
-    """Forward passes with the parameters of a population, and how an algorithm sets them.
+class ByIndividuals(Exploration):
+    """Exploration by the parameters of an individual in every environment; in evaluation the model's own act."""
 
-    Args:
-        networks: of the agent, with its model.
-        size: individuals.
-        inputs: example rows, [2, ...], as the model takes them.
-    """
+    def begin(self, actor: ModelActor) -> None:
+        """Take who acts in the batch, and by which parameters."""
+        population = self.agent.population
+        who = torch.tensor(actor.env_ranks) % self.agent.population_size
+        numbers = (torch.full_like(who, -1),) * 3
+        if not actor.evaluation:
+            generation = torch.full_like(who, int(population.generation))
+            numbers = who, generation, torch.full_like(who, actor.restarts)
+        stacked = self._views(population.individuals[who.to(population.individuals.device)])
+        actor.exploration = PopulationInfo(*numbers), stacked
 
-    def __init__(self, networks: Networks, size: int, inputs: tuple[Buffer, Buffer, Buffer]) -> None:
-        self._networks = networks
-        # Not `parameters_to_vector`, as a parameter that is a slice has no view of one dimension.
-        parameters = torch.cat([x.detach().reshape(-1) for x in self.model.parameters()])
-        networks.acting["population"] = Population(parameters, size)
-        self._for_each = _vectorised if self._is_vectorisable(inputs) else _one_by_one
-
-    def of(self, networks: Networks) -> Individuals:
-        """Return the same over a copy of the networks."""
-        clone = copy.copy(self)
-        clone._networks = networks
-        return clone
-
-    @property
-    def model(self) -> nn.Module:
-        """Network that all individuals have."""
-        return self._networks.named("model")
-
-    @property
-    def population(self) -> Population:
-        """Parameters of all individuals."""
-        population = self._networks.named("population")
-        assert isinstance(population, Population)
-        return population
+    def model(self, actor: ModelActor) -> Buffer:
+        """Return the model, or in training one that has other parameters for every row."""
+        return self.agent.model if actor.evaluation else partial(self._run_each, actor.exploration[1])
 
     @torch.no_grad()
     def set_population(self, individuals: torch.Tensor, generation: int) -> None:
         """Set the individuals; see `rlpyt.core.PopulationPolicyAgent`."""
-        self.population.individuals.copy_(individuals)
-        self.population.generation.fill_(generation)
+        self.agent.population.individuals.copy_(individuals)
+        self.agent.population.generation.fill_(generation)
 
     @torch.no_grad()
     def set_parameters(self, parameters: torch.Tensor) -> None:
         """Set the model's own parameters; see `rlpyt.core.PopulationPolicyAgent`."""
-        for own, new in zip(self.model.parameters(), self._views(parameters).values(), strict=True):
+        for own, new in zip(self.agent.model.parameters(), self._views(parameters).values(), strict=True):
             own.copy_(new)
 
-    def stacked(self, individual: torch.Tensor) -> StateDict:
-        """Return the parameters of individuals [B] by name, [B, ...] each."""
-        rows = self.population.individuals
-        return self._views(rows[individual.to(rows.device)])
-
-    def forward(self, stacked: StateDict, *rows: Buffer) -> torch.Tensor:
-        """Return what the model gives for rows [B, ...], each with parameters of its own."""
-        return self._for_each(self._output_of_one, stacked, rows)
-
     @torch.no_grad()
-    def _is_vectorisable(self, inputs: tuple[Buffer, Buffer, Buffer]) -> bool:
-        stacked = self.stacked(torch.zeros(2, dtype=torch.int64))
+    def is_vectorisable(self, inputs: tuple[Buffer, Buffer, Buffer]) -> bool:
+        """Return whether torch can vectorise the model over individuals, tried on two rows, as the model takes them."""
+        stacked = self._views(self.agent.population.individuals[:2])
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message="There is a performance drop")
             try:
@@ -139,35 +114,22 @@ class Individuals:
                 return False
         return True
 
+    def _run_each(self, stacked: StateDict, *rows: Buffer) -> torch.Tensor:
+        """Return what the model gives for rows [B, ...], each with parameters of its own, [B, ...] by name."""
+        for_each = _vectorised if self.agent.is_vectorised else _one_by_one
+        return for_each(self._output_of_one, stacked, rows)
+
     def _views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the parts [..., *shape] of [..., D] by the name of the model's parameter."""
-        named = dict(self.model.named_parameters())
+        named = dict(self.agent.model.named_parameters())
         parts = flat.split([parameter.numel() for parameter in named.values()], -1)
         return {name: part.unflatten(-1, p.shape or (1,)).reshape(*flat.shape[:-1], *p.shape)
                 for (name, p), part in zip(named.items(), parts, strict=True)}  # fmt: skip
 
     def _output_of_one(self, parameters: StateDict, row: Buffer) -> torch.Tensor:
         """Return what the model gives for one row, by the parameters of an individual."""
-        state = {**parameters, **dict(self.model.named_buffers())}
-        return functional_call(self.model, state, buffer_func(row, lambda x: x[None]))[0]
-
-
-class ByIndividuals(Exploration):
-    """Exploration by the parameters of an individual in every environment; in evaluation the model's own act."""
-
-    def begin(self, actor: ModelActor) -> None:
-        """Take who acts in the batch, and by which parameters."""
-        individuals = self.agent.individuals
-        who = torch.tensor(actor.env_ranks) % self.agent.population_size
-        generation = int(individuals.population.generation)
-        numbers = (torch.full_like(who, -1),) * 3
-        if not actor.evaluation:
-            numbers = who, torch.full_like(who, generation), torch.full_like(who, actor.restarts)
-        actor.exploration = PopulationInfo(*numbers), individuals.stacked(who)
-
-    def model(self, actor: ModelActor) -> Buffer:
-        """Return the model, or in training one that has other parameters for every row."""
-        return self.agent.model if actor.evaluation else partial(self.agent.individuals.forward, actor.exploration[1])
+        state = {**parameters, **dict(self.agent.model.named_buffers())}
+        return functional_call(self.agent.model, state, buffer_func(row, lambda x: x[None]))[0]
 
 
 class PopulationActor(ModelActor):
@@ -204,9 +166,10 @@ class PopulationAgent(BaseAgent, PopulationPolicyAgent):
     ExplorationCls: ClassVar[type[Exploration]] = ByIndividuals
     ActorCls: ClassVar[type[ModelActor]] = PopulationActor
 
+    exploration: ByIndividuals = field(init=False, repr=False)
     population = Network[Population]("acting", "population")
-    set_population = Held[Callable[[torch.Tensor, int], None]]("individuals")
-    set_parameters = Held[Callable[[torch.Tensor], None]]("individuals")
+    set_population = Held[Callable[[torch.Tensor, int], None]]("exploration")
+    set_parameters = Held[Callable[[torch.Tensor], None]]("exploration")
 
     def __post_init__(self) -> None:
         """Validate the settings."""
@@ -231,24 +194,21 @@ class PopulationAgent(BaseAgent, PopulationPolicyAgent):
     def initialize(self, env_spaces: EnvSpaces) -> None:
         """Build the model, check what it gives, and let all individuals begin with its parameters."""
         super().initialize(env_spaces)
-        check_call(the_model(self), self.model, INPUTS)
-        space = self.env_spaces.action
-        output, expected = outputs_of(self), (3, encoded_action_size(space))
-        if shape_of(output) != expected and not _are_choices(output, space):
-            raise ValueError(
-                f"{the_model(self)} gave {described(output)} for 3 rows; expected a tensor {list(expected)}: scores of "
-                "actions, or numbers for the bounds of a Box; or the discrete actions themselves, as integers from 0. "
-                "Let its forward return it."
+        output, expected = outputs_of(self), (3, encoded_action_size(self.env_spaces.action))
+        if shape_of(output) != expected and not _are_choices(output, self.env_spaces.action):
+            refuse(
+                the_model(self),
+                output,
+                f"a tensor {list(expected)}: scores of actions, or numbers for the bounds of a Box; or the discrete "
+                "actions themselves, as integers from 0",
+                "Let its forward return it.",
             )
+        # Not `parameters_to_vector`, as a parameter that is a slice has no view of one dimension.
+        parameters = torch.cat([x.detach().reshape(-1) for x in self.model.parameters()])
+        self.population = Population(parameters, whole(self, "population_size", 2))
         observation, prev_action, prev_reward = example_inputs(self.env_spaces, 2)
         rows = observation, self.networks.encode(prev_action), prev_reward
-        self.individuals = Individuals(self.networks, whole(self, "population_size", 2), rows)
-
-    def __setstate__(self, state: StateDict) -> None:
-        """Take over the attributes of a copy, with parts of its own."""
-        super().__setstate__(state)
-        if "individuals" in vars(self):
-            self.individuals = self.individuals.of(self.networks)
+        self.is_vectorised = self.exploration.is_vectorisable(rows)
 
     def agent_info(self, output: torch.Tensor) -> NamedArrayTuple:
         """Return the record of an action of nobody, by the model's own parameters."""

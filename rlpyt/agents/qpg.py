@@ -12,7 +12,6 @@ from torch import nn
 from rlpyt.agents.base import BaseAgent, initial_state
 from rlpyt.agents.networks import Held, Network, Networks
 from rlpyt.agents.own_models import ActorBuilder, ModelBuilder, check_actor_outputs, check_apart
-from rlpyt.agents.rnn_rows import rnn_from_rows
 from rlpyt.agents.rules import Exploration, PolicyExploration
 from rlpyt.core import Features, QpgPolicyAgent, ValueAt
 from rlpyt.distributions import ActionUnits
@@ -48,25 +47,9 @@ class ActorCritic:
         """Action values."""
         return self._networks.named(self._keys[1])
 
-    def features(
-        self,
-        observation: Buffer,
-        prev_action: Buffer,
-        prev_reward: Buffer,
-        init_rnn_state: Buffer = None,
-        episode_start: Buffer = None,
-    ) -> AgentInputs:
-        """Return the rows with their features in place of the observation.
-
-        Args:
-            observation: [T, B, ...] or [B, ...], as are the previous action and reward.
-            prev_action: in row form.
-            prev_reward: float32.
-            init_rnn_state: of a recurrent agent, before the first row, [B, N, H] leaves; None is zero.
-            episode_start: [T, B] bool, rows before which the state is zero.
-        """
-        inputs = observation, prev_action, prev_reward
-        x, _ = self._networks.run(self.model.body, inputs, rnn_from_rows(init_rnn_state), episode_start)
+    def features(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer, *rnn: Buffer) -> AgentInputs:
+        """Return rows with their features in place of the observation; for the arguments see `BaseAgent.__call__`."""
+        x = self._networks.run_rows(self.model.body, observation, prev_action, prev_reward, *rnn)
         return AgentInputs(x, self._networks.encode(prev_action), prev_reward)
 
     def pi(self, rows: AgentInputs) -> Buffer:

@@ -12,8 +12,7 @@ import gymnasium
 import numpy as np
 import torch
 
-from rlpyt.agents.actor import ModelActor
-from rlpyt.agents.given import of_its_kind
+from rlpyt.agents.actor import ModelActor, of_its_kind
 from rlpyt.agents.networks import Numbers
 from rlpyt.core import Agent
 from rlpyt.distributions import DistInfoLogits, DistInfoStd
@@ -253,31 +252,13 @@ class QHead(Head):
     """Values q [.., A] of all actions."""
 
     expected = "q [{n}, {A}]"
-    """What the network should give for n rows, in words."""
+    """What the network should give for n rows and A actions, in words."""
     logit_sizes: tuple[int, ...] = ()
     """How many logits each choice has, where the network gives logits."""
 
     def best(self, output: torch.Tensor) -> torch.Tensor:
         """Return the best actions by q [B, A]."""
         return output.argmax(-1)
-
-    def expects(self, n_rows: int) -> str:
-        """Return in words what the network should give for rows."""
-        return self.expected.format(n=n_rows, A=self._n_actions)
-
-    def fits(self, output: Buffer, n_rows: int) -> bool:
-        """Return whether values of all actions follow from an output for rows."""
-        try:
-            q = self.read(output)
-        except (AttributeError, IndexError, TypeError, ValueError, RuntimeError):
-            return False
-        # An agent of one's own may act in other spaces.
-        return isinstance(q, torch.Tensor) and (self._n_actions == "A" or q.shape == (n_rows, self._n_actions))
-
-    @property
-    def _n_actions(self) -> int | str:
-        space = self.agent.env_spaces.action
-        return int(space.n) if isinstance(space, gymnasium.spaces.Discrete) else "A"
 
 
 class Atoms(QHead):
@@ -319,11 +300,6 @@ class Atoms(QHead):
     def model_kwargs(self) -> Kwargs:
         """Return the number of atoms."""
         return {"n_atoms": self.agent.n_atoms}
-
-    def fits(self, output: Buffer, n_rows: int) -> bool:
-        """Return whether an output for rows has the atoms."""
-        atoms_fit = not isinstance(output, torch.Tensor) or output.shape[-1:] == (self.agent.n_atoms,)
-        return atoms_fit and super().fits(output, n_rows)
 
 
 class QuantileHead(QHead):

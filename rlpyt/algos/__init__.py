@@ -7,12 +7,11 @@ from rlpyt.algos.cma_es import CMAES
 from rlpyt.algos.ddpg import DDPG, TD3
 from rlpyt.algos.distributional_dqn import IQN, QRDQN, CategoricalDQN
 from rlpyt.algos.dqn import DQN, ErrorBatch
-from rlpyt.algos.off_policy import OffPolicyAlgo
 from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, UpdateRows
 from rlpyt.algos.ppo import PPO
 from rlpyt.algos.qpg import QpgAlgo
 from rlpyt.algos.r2d1 import R2D1
-from rlpyt.algos.replay_feed import ReplayFeed, Target
+from rlpyt.algos.replay_feed import OffPolicyAlgo, ReplayFeed, Target
 from rlpyt.algos.replay_rows import Outputs, mean_loss
 from rlpyt.algos.replay_settings import ReplaySettings
 from rlpyt.algos.sac import SAC

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar, Protocol, Self
 
 import torch
@@ -16,7 +15,7 @@ from rlpyt.algos.metrics import Numbers
 from rlpyt.core import AgentT, Algorithm, Appender, Metrics, rows_per_update
 from rlpyt.functional import ScheduleLike
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.settings import Hyper, Scheduled, Settings, moving
+from rlpyt.settings import Hyper, Scheduled, Settings
 from rlpyt.types import Kwargs, Run, Samples, StateDict
 from rlpyt.utils.seeds import Role, checked_stream, torch_generator
 from rlpyt.utils.torch_optim import without_compiler
@@ -115,8 +114,7 @@ class RlAlgorithm(Settings, Scheduled, Algorithm[AgentT]):
         self.generator = torch_generator(run.seed, Role.ALGO, run.rank)
         self.feed: Feed | None = None
         self.descents: Descents = Descents(self)
-        who = type(self).__name__
-        self.compiled = CompiledLosses(who, self.compiled_losses, partial(moving, self), agent, self.descents)
+        self.compiled = CompiledLosses(self, self.compiled_losses)
         self.optim_initialize(run.rank)
         if self.initial_optim_state_dict is not None:
             self.descents.load_state_dict(self.initial_optim_state_dict)

@@ -13,13 +13,10 @@ import torch
 
 from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.loss_after import LossAfter
-from rlpyt.algos.metrics import Numbers, own_and_named_metrics
-from rlpyt.algos.off_policy import OffPolicyAlgo
-from rlpyt.algos.remarks import about, unfinished_line
-from rlpyt.algos.replay_feed import ReplayFeed, Target, check_run
+from rlpyt.algos.metrics import Numbers, own_and_named_metrics, tensors_and_metrics
+from rlpyt.algos.replay_feed import OffPolicyAlgo, ReplayFeed, Target, about, unfinished_line
 from rlpyt.algos.replay_rows import Outputs, bootstrap_rows, mean_error, mean_loss, run_over
-from rlpyt.algos.replay_settings import ReplaySettings, draws_of, has_input_priorities, rows_of_draw
-from rlpyt.algos.returned import loss_and_errors
+from rlpyt.algos.replay_settings import ReplaySettings, has_input_priorities, rows_of_update
 from rlpyt.core import QAgent, Remark
 from rlpyt.functional import (
     CountLike,
@@ -82,6 +79,8 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
     compiled_losses: ClassVar[Sequence[str]] = ("loss",)
     agent_kind: ClassVar[str] = "q"
     """Kind that the agent must have: what its network gives."""
+    TargetCls: ClassVar[type[Target]] = Target
+    """Says when the target network moves."""
 
     learning_rate: ScheduleLike = 2.5e-4
     """Of the optimiser."""
@@ -128,18 +127,17 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
                 f"{self.agent_kind}. DQN and R2D1 go with DqnAgent and R2d1Agent, CategoricalDQN with CatDqnAgent, "
                 "QRDQN with QrDqnAgent, IQN with IqnAgent."
             )
-        check_run(self, agent, run)
         super().initialize(agent, run)
         self.exploration = partial(annealed, self)
         agent.explore_by(self.exploration)  # before the replay is built: it lets go of an earlier start's
         self.new_errors = NewErrors(self) if has_input_priorities(self) else None
         self.feed: ReplayFeed = ReplayFeed(self, run, self.new_errors)
-        self.target: Target | None = Target(self.feed)
+        self.target: Target | None = self.TargetCls(self.feed)
         agent.anneal_exploration(self.hyper(0).eps_schedule)
 
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimiser, with Adam's epsilon at 0.01 / rows of an update, all replicas counted, unless given."""
-        rows = draws_of(self, self.hyper(0)) * rows_of_draw(self) * self.replicas.world_size
+        rows = rows_of_update(self, self.hyper(0)) * self.replicas.world_size
         adam = self.OptimCls is torch.optim.Adam
         self.descents.add("model", self.agent.parameters(), defaults={"eps": 0.01 / rows} if adam else {})
 
@@ -154,14 +152,14 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
     def update(self, batch: Buffer, hyper: Hyper) -> Numbers:
         """Take one step down the loss of a batch, update priorities, and the target network where it is due."""
         after, computed = LossAfter(self), self.compiled(self.loss, by="model")
-        loss, td_abs_error, own = loss_and_errors(self, "loss", computed(batch, hyper))
+        loss, td_abs_error, own = tensors_and_metrics(self, "loss", computed(batch, hyper), 2)
         metrics = {
             "loss": loss.detach(),
             "gradNorm": self.gradient_step(loss, hyper),
             "tdAbsErr": mean_error(td_abs_error, batch),
             "priority": self.feed.update_priorities(batch, td_abs_error, hyper),
         }
-        own |= after.metrics(loss, lambda: loss_and_errors(self, "loss", computed(batch, hyper))[0])
+        own |= after.metrics(loss, lambda: tensors_and_metrics(self, "loss", computed(batch, hyper), 2)[0])
         if self.target is not None:
             self.target.after_update(hyper)
         return own_and_named_metrics(self, metrics, own)
@@ -174,7 +172,7 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
         agent = self.agent
         target = None if self.target is None else agent.target
         outputs = run_over(batch, agent, agent, target, with_next=self.double_dqn, warmup_T=int(self.warmup_T))
-        loss, td_abs_error, own = loss_and_errors(self, "td_loss", self.td_loss(batch, outputs, hyper))
+        loss, td_abs_error, own = tensors_and_metrics(self, "td_loss", self.td_loss(batch, outputs, hyper), 2)
         mean, errors = mean_loss(loss, batch), td_abs_error.detach()
         return (mean, errors, own) if own else (mean, errors)
 

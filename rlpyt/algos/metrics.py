@@ -1,9 +1,9 @@
-"""Metrics of updates, on their way to a runner."""
+"""Metrics of updates on their way to a runner, and checks of what the methods of a user's own algorithm returned."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -11,6 +11,12 @@ from rlpyt.core import AgentT, Algorithm
 
 Numbers = dict[str, Any]
 """Metrics of one update by name: detached tensors of any shape, or numbers."""
+_RETURNED = {
+    0: "a dictionary of metrics by name",
+    1: "the loss, a tensor, and a dictionary of metrics by name",
+    2: "the loss and absolute TD errors, tensors, and a dictionary of metrics if any",
+    3: "losses, action values and targets, tensors, and a dictionary of metrics if any",
+}  # by the number of tensors
 
 
 class OptInfo(dict[str, torch.Tensor]):
@@ -33,15 +39,13 @@ class OptInfo(dict[str, torch.Tensor]):
                 raise AttributeError(f"No metric is {name!r} in this iteration; they are {list(self)}.") from None
 
 
-def own_and_named_metrics(
-    algo: Algorithm[AgentT], values: Mapping[str, Any], own: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def own_and_named_metrics(algo: Algorithm[AgentT], values: Numbers, own: Numbers) -> Numbers:
     """Return of the metrics of one update those named in `opt_info_fields`, and all that a subclass's loss gave.
 
     Raises:
         ValueError: if a name was given by none.
     """
-    own = {name: x.detach() if isinstance(x, torch.Tensor) else x for name, x in (own or {}).items()}
+    own = {name: x.detach() if isinstance(x, torch.Tensor) else x for name, x in own.items()}
     missing = [name for name in algo.opt_info_fields if name not in values and name not in own]
     if missing:
         raise ValueError(
@@ -74,3 +78,52 @@ def _stacked(name: str, values: list[Any], device: torch.device | None) -> torch
         ) from error
     same = all(x.shape == tensors[0].shape for x in tensors)
     return torch.stack(tensors) if same else torch.cat([x.flatten() for x in tensors])
+
+
+# ---- what a user's own methods returned ----
+
+
+def tensors_and_metrics(algo: object, method: str, returned: object, n: int) -> list[Any]:
+    """Return the n tensors that a method gave, and a dictionary of the metrics after them; 2 and 3 may have none.
+
+    Raises:
+        TypeError: if it gave something else.
+    """
+    parts: list[Any] = list(returned) if isinstance(returned, tuple | list) and n else [returned]
+    *tensors, own = [*parts, {}] if n > 1 and len(parts) == n else parts or [None]
+    if len(tensors) != n or not isinstance(own, Mapping) or not all(map(torch.is_tensor, tensors)):
+        _refuse(algo, method, returned, _RETURNED[n])
+    if method == "td_loss" and tensors[0].shape != tensors[1].shape:
+        _refuse(algo, method, returned, "a loss and an absolute TD error of every row, of the same shape")
+    if method == "q_losses":
+        losses, q, y = tensors
+        if losses.shape != q.shape[:1] or y.shape not in (q.shape[1:], q.shape):  # which arithmetic would broadcast
+            shapes = f"losses {[len(q)]} and targets {list(q.shape[1:])} of action values {list(q.shape)}"
+            _refuse(algo, method, returned, f"{shapes}. What q_target returns has no dimension more")
+    return [*tensors, dict(own)]
+
+
+def part_of(algo: object, method: str, returned: Any, Kind: type[Any]) -> Any:
+    """Return a part of the replay that a method or a class of the user gave.
+
+    Raises:
+        TypeError: if it gave something else.
+    """
+    if not isinstance(returned, Kind):
+        home = "rlpyt.core" if Kind.__module__.startswith("rlpyt.core") else "rlpyt.replays"
+        _refuse(algo, method, returned, f"an {home}.{Kind.__name__} (docs/replay.md)")
+    return returned
+
+
+def _refuse(algo: object, method: str, returned: object, expected: str) -> NoReturn:
+    raise TypeError(
+        f"{type(algo).__name__}.{method} returned {_described(returned)}; expected {expected}. Let it return that."
+    )
+
+
+def _described(x: object) -> str:
+    if isinstance(x, torch.Tensor):
+        return f"a tensor {list(x.shape)}"
+    if isinstance(x, tuple | list):
+        return f"a {type(x).__name__} of {len(x)}: {', '.join(map(_described, x))}"
+    return "None" if x is None else f"the class {x.__name__}" if isinstance(x, type) else f"a {type(x).__name__}"

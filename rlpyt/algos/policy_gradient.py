@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
 from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.loss_after import LossAfter
-from rlpyt.algos.metrics import Numbers
-from rlpyt.algos.returned import loss_and_metrics, update_metrics
+from rlpyt.algos.metrics import Numbers, tensors_and_metrics
 from rlpyt.core import PolicyAgent, Remark
 from rlpyt.functional import (
     ScheduleLike,
@@ -21,7 +20,7 @@ from rlpyt.functional import (
 )
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.settings import Hyper, chosen
-from rlpyt.types import AgentInputs, BatchSpec, Run, Samples, StateDict
+from rlpyt.types import AgentInputs, Run, Samples, StateDict
 from rlpyt.utils.arrays import buffer_to
 
 
@@ -104,11 +103,6 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
         self.batch_size = self.batch_spec.size
         self.reward_scale = RewardScale(self.batch_spec.B, agent) if self.normalize_reward else None
 
-    def rehearsal(self, agent: PolicyAgent, batch_spec: BatchSpec, max_rows: int) -> tuple[Self, BatchSpec]:
-        """Return the same algorithm for a batch of at most `max_rows`; see `rlpyt.core.Algorithm.rehearsal`."""
-        T = min(batch_spec.T, max_rows)
-        return self.replace(), BatchSpec(T, min(batch_spec.B, max(1, max_rows // T)))
-
     def loss_inputs(self, samples: Samples, hyper: Hyper) -> tuple[LossInputs, Buffer]:
         """Return a batch with its advantages, on the agent's device, and the recurrent state before its first row.
 
@@ -148,12 +142,12 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
         """Take one gradient step down the loss of rows; return its metrics."""
         inputs = batch.rows, batch.init_rnn_state, hyper
         after, computed = LossAfter(self), self.compiled(self.loss, by="model")
-        loss, metrics = loss_and_metrics(self, computed(*inputs))
+        loss, metrics = tensors_and_metrics(self, "loss", computed(*inputs), 1)
         self.loss_weight = batch.weight
         weighted = self.descents.weighted
         metrics = {name: weighted(x) for name, x in metrics.items()}
         metrics["gradNorm"] = self.gradient_step(loss, hyper)
-        around = after.metrics(loss, lambda: loss_and_metrics(self, computed(*inputs))[0])
+        around = after.metrics(loss, lambda: tensors_and_metrics(self, "loss", computed(*inputs), 1)[0])
         return metrics | {name: weighted(x) for name, x in around.items()}
 
     def loss(self, batch: Buffer, init_rnn_state: Buffer, hyper: Hyper) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -191,7 +185,8 @@ def one_update(algo: PolicyGradientAlgo, batch: Buffer, init_rnn_state: Buffer, 
     # Without a gradient the momentum of the optimiser would move the weights.
     metrics: Numbers = {}
     if weight is not None:
-        metrics = update_metrics(algo, "update", algo.update(UpdateRows(batch, init_rnn_state, weight), hyper))
+        updated = algo.update(UpdateRows(batch, init_rnn_state, weight), hyper)
+        metrics = tensors_and_metrics(algo, "update", updated, 0)[0]
     # After the update: the policy that acted and the one that learned saw the same normalised observations.
     algo.agent.networks.update_obs_rms(batch.agent_inputs.observation[: len(batch.valid)], batch.valid)
     return {name: torch.as_tensor(value).detach() for name, value in metrics.items()}

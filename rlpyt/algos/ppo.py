@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 
-from rlpyt.algos.metrics import stack_metrics
+from rlpyt.algos.metrics import stack_metrics, tensors_and_metrics
 from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, UpdateRows
-from rlpyt.algos.returned import update_metrics
 from rlpyt.core import Metrics, PolicyAgent
 from rlpyt.functional import (
     CountLike,
@@ -29,7 +28,7 @@ from rlpyt.functional import (
 )
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper, whole
-from rlpyt.types import BatchSpec, Run
+from rlpyt.types import Run
 from rlpyt.utils.arrays import buffer_func, buffer_to
 
 
@@ -89,14 +88,6 @@ class PPO(PolicyGradientAlgo):
             )
         self.batch_size = self.batch_spec.size // minibatches
 
-    def rehearsal(self, agent: PolicyAgent, batch_spec: BatchSpec, max_rows: int) -> tuple[Self, BatchSpec]:
-        """Return one with a single minibatch and epoch, for the rows of a minibatch."""
-        (T, B), n = batch_spec, int(self.minibatches)
-        # Random rows of a batch are no sequence: advantages are not unrolled over them.
-        spec = BatchSpec(T, max(1, B // n)) if agent.recurrent else BatchSpec(1, max(1, T * B // n))
-        _, spec = super().rehearsal(agent, spec, max_rows)
-        return self.replace(minibatches=1, epochs=1), spec
-
     def schedule_of(self, name: str) -> ScheduleLike | None:
         """Return what was given, or with `linear_lr_schedule` a line to zero for a plain rate or clip."""
         value: Any = getattr(self, name)
@@ -116,7 +107,7 @@ class PPO(PolicyGradientAlgo):
         for _ in range(n_epochs(hyper)):
             for minibatch, rnn_state in self.minibatch_rows(batch, init_rnn_state, self.samples.env.valid):
                 rows = UpdateRows(minibatch, rnn_state, weight_of(self, minibatch))
-                for name, value in update_metrics(self, "update", self.update(rows, hyper)).items():
+                for name, value in tensors_and_metrics(self, "update", self.update(rows, hyper), 0)[0].items():
                     metrics[name].append(value)
             if hyper.target_kl is not None and is_far(self, metrics.get("kl", []), hyper.target_kl):
                 break

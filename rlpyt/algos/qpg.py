@@ -12,12 +12,10 @@ import torch
 
 from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.loss_after import LossAfter
-from rlpyt.algos.metrics import Numbers
-from rlpyt.algos.off_policy import OffPolicyAlgo
-from rlpyt.algos.replay_feed import ReplayFeed, Target, check_run
+from rlpyt.algos.metrics import Numbers, tensors_and_metrics
+from rlpyt.algos.replay_feed import OffPolicyAlgo, ReplayFeed, Target
 from rlpyt.algos.replay_rows import Outputs, mean_loss, mean_of_rows, run_over
 from rlpyt.algos.replay_settings import ReplaySettings, check_count, has_input_priorities
-from rlpyt.algos.returned import losses_and_values, update_metrics
 from rlpyt.core import QpgPolicyAgent
 from rlpyt.functional import CountLike, ScheduleLike, squared_loss, td_target
 from rlpyt.namedarraytuple import Buffer
@@ -44,6 +42,8 @@ class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
     compiled_losses: ClassVar[Sequence[str]] = ("q_losses", "policy_loss")
     agent_kind: ClassVar[str]
     """Kind that the agent must have: what its policy is."""
+    TargetCls: ClassVar[type[Target]] = Target
+    """Says when the target networks move."""
     q_metric_names: ClassVar[Sequence[str]] = ("qLoss", "qGradNorm")
     """Metrics of a step of the action values, of those that `rlpyt.algos.qpg.q_metrics` has."""
     next_features: ClassVar[bool] = False
@@ -86,12 +86,11 @@ class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
                 f"{self.agent_kind}. DDPG goes with DdpgAgent, TD3 with Td3Agent, SAC with SacAgent, and with their "
                 "recurrent forms."
             )
-        check_run(self, agent, run)
         super().initialize(agent, run)
         self.exploration = partial(begun, self)
         agent.explore_by(self.exploration)  # before the replay is built: it lets go of an earlier start's
         self.feed: ReplayFeed = ReplayFeed(self, run)
-        self.target: Target | None = Target(self.feed) if agent.has_targets else None
+        self.target: Target | None = self.TargetCls(self.feed) if agent.has_targets else None
 
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimisers, one for the policy and one for the action values."""
@@ -107,17 +106,17 @@ class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
             outputs = outputs._replace(noise=draw_noise(self, batch))
 
         after, q_losses = LossAfter(self), self.compiled(self.q_losses, by="q")
-        losses, q, y, own = losses_and_values(self, q_losses(batch, outputs, hyper))
+        losses, q, y, own = tensors_and_metrics(self, "q_losses", q_losses(batch, outputs, hyper), 3)
         loss = losses.sum()
         grad_norm, q = self.gradient_step(loss, hyper), q.detach()
         self.feed.update_priorities(batch, (y - q).abs().mean(0), hyper)
         metrics = {**q_metrics(self.q_metric_names, batch, q, losses.detach(), grad_norm), **own}
         # At the features of before: those of a vector are the vector.
-        metrics |= after.metrics(loss, lambda: losses_and_values(self, q_losses(batch, outputs, hyper))[0].sum())
+        metrics |= after.metrics(loss, lambda: q_losses(batch, outputs, hyper)[0].sum())
 
         if self.feed.is_due("policy", hyper.policy_update_interval):
             features = outputs.online._replace(observation=outputs.online.observation.detach())
-            metrics |= update_metrics(self, "update_policy", self.update_policy(batch, features, hyper))
+            metrics |= tensors_and_metrics(self, "update_policy", self.update_policy(batch, features, hyper), 0)[0]
         if self.target is not None:
             self.target.after_update(hyper)
         return metrics

@@ -7,19 +7,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any, cast
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, TypeVar, cast
 
 import torch
 
 from rlpyt.algos.augmentation import RandomShift, check_images
-from rlpyt.algos.base import AnyAlgorithm
-from rlpyt.algos.metrics import OptInfo, stack_metrics
-from rlpyt.algos.remarks import about, rounded_settings, unfinished_line, unused_prefetch, unused_settings
-from rlpyt.algos.replay_checks import check_sequences, check_unique_draws
+from rlpyt.algos.base import AnyAlgorithm, RlAlgorithm
+from rlpyt.algos.metrics import OptInfo, stack_metrics, tensors_and_metrics
 from rlpyt.algos.replay_rows import is_of_sequences
-from rlpyt.algos.replay_settings import ReplaySettings, draws_of, rows_of_draw, whole_count
+from rlpyt.algos.replay_settings import ReplaySettings, draws_of, rows_of_draw, rows_of_update, whole_count
 from rlpyt.algos.replay_thread import ReplayThread
-from rlpyt.algos.returned import update_metrics
 from rlpyt.core import Agent, Metrics, Remark, Replay, example_inputs, rows_consumed
 from rlpyt.functional import sequence_priority
 from rlpyt.namedarraytuple import Buffer
@@ -29,48 +28,10 @@ from rlpyt.utils.arrays import buffer_to
 from rlpyt.utils.device_copy import CopyToCpu, CopyToDevice
 from rlpyt.utils.seeds import Role, numpy_generator
 
-Number = float | torch.Tensor
-"""Metric, or numbers of one."""
 Errors = Callable[[Samples, Hyper], torch.Tensor]
 """Absolute TD errors [T, B] that `Replay.append_samples` takes with a batch of T rows."""
-
-
-def check_run(settings: ReplaySettings, agent: Agent, run: Run) -> None:
-    """Refuse a sampler without final observations, and sequences and agent that do not fit each other.
-
-    Raises:
-        ValueError: if there are such.
-    """
-    name = type(settings).__name__
-    if not run.mid_batch_reset:
-        raise ValueError(
-            f"{name}: the sampler lets environments rest until its batch is over (mid_batch_reset=False), and the "
-            "final observation of an episode that ends with the batch reaches no replay; expected "
-            "mid_batch_reset=True."
-        )
-    check_sequences(name, agent, settings.batch_T, settings.batch_B)
-
-
-class Intervals:
-    """Counts of updates since what is done every so many of them was done last, by its name."""
-
-    def __init__(self) -> None:
-        self.last_done: dict[str, int] = {}
-
-    def is_due(self, what: str, n_updates: int, interval: float) -> bool:
-        """Return whether something is to be done after this update, and take it as done then.
-
-        Args:
-            what: its name.
-            n_updates: that were taken so far, this one included.
-            interval: updates from one time to the next, as it stands.
-        """
-        n = whole_count(interval)
-        # Without a last time the interval is taken to have been this one from the start.
-        due = n_updates - self.last_done.get(what, (n_updates - 1) // n * n) >= n
-        if due:
-            self.last_done[what] = n_updates
-        return due
+ExploringT = TypeVar("ExploringT", bound=Agent)
+_BETA_LINE = ("pri_beta_init", "pri_beta_final", "pri_beta_steps")
 
 
 class ReplayFeed:
@@ -80,27 +41,31 @@ class ReplayFeed:
         algo: whose `update` takes the batches; with the settings of `ReplaySettings`, and initialised.
         run: of the algorithm.
         errors: gives new rows their priorities, where the settings say so.
+
+    Raises:
+        ValueError: if sampler, agent, settings and length of the run do not fit each other, so that a run would fail or
+            learn nothing.
     """
 
     def __init__(self, algo: AnyAlgorithm, run: Run, errors: Errors | None = None) -> None:
-        assert run.example is not None
-        self.algo, self.settings = algo, cast(ReplaySettings, algo)
+        self.algo = algo = cast(OffPolicyAlgo[Any], algo)
+        self.agent: Agent = algo.agent
         self.errors = errors
-        self.intervals = Intervals()
-        agent: Agent = algo.agent
-        self.agent = agent
+        self.last_done: dict[str, int] = {}
+        """Updates when what is done every so many of them was done last, by its name."""
+        _check_run(algo, run)
+        assert run.example is not None
         self._draws = 0
         self._set_draws(algo.hyper(0))
-        settings = self.settings
-        self.augmentation = RandomShift(int(settings.random_shift)) if settings.random_shift else settings.augment
-        if settings.random_shift:
-            check_images(type(algo).__name__, int(settings.random_shift), example_inputs(agent.env_spaces)[0])
-        algo.min_itr_learn = max(0, math.ceil(settings.min_steps_learn / algo.steps_per_itr) - 1)
-        rng = numpy_generator(run.seed, Role.ALGO, run.rank)
-        settings.lock, self._is_appended_apart = run.lock, False
+        self.augmentation = RandomShift(int(algo.random_shift)) if algo.random_shift else algo.augment
+        if algo.random_shift:
+            check_images(type(algo).__name__, int(algo.random_shift), example_inputs(self.agent.env_spaces)[0])
+        algo.min_itr_learn = max(0, math.ceil(algo.min_steps_learn / algo.steps_per_itr) - 1)
+        algo.lock, self._is_appended_apart = run.lock, False
         self._thread: ReplayThread[tuple[Buffer, CopyToDevice]] | None = None
         vars(algo).pop("replay", None)
-        settings.initialize_replay_buffer(run.example, run.batch_spec, run.world_size, rng)
+        rng = numpy_generator(run.seed, Role.ALGO, run.rank)
+        algo.initialize_replay_buffer(run.example, run.batch_spec, run.world_size, rng)
         replay = vars(algo).get("replay")
         if not isinstance(replay, Replay):
             raise TypeError(
@@ -113,43 +78,7 @@ class ReplayFeed:
     @property
     def replay(self) -> Replay:
         """The one of the algorithm, which a script may exchange."""
-        return self.settings.replay
-
-    def _check_updates(self, n_itr: int) -> None:
-        """Refuse a run without updates, and one whose first update finds nothing to draw in the replay."""
-        algo, settings = self.algo, self.settings
-        name, (T, B) = type(algo).__name__, algo.batch_spec
-        # At the ends of the run: a schedule may have iterations without an update in between.
-        first, last = (algo.hyper(itr * algo.steps_per_itr) for itr in (algo.min_itr_learn, n_itr - 1))
-        if max(self.n_updates(first), self.n_updates(last)) < 1:
-            ratio, rows = float(first.replay_ratio), draws_of(settings, first) * rows_of_draw(settings)
-            size = "batch_B, batch_T or warmup_T" if self.agent.recurrent else "batch_size"
-            raise ValueError(
-                f"{name}: {T} x {B} rows an iteration at replay_ratio {ratio:g} are {ratio * T * B:g} rows to consume, "
-                f"which is no update of batch_size {rows}; expected at least one. Collect more rows an "
-                f"iteration, lower {size}, or raise replay_ratio to {rows / (T * B):g}."
-            )
-        if algo.min_itr_learn >= n_itr:
-            raise ValueError(
-                f"{name}: min_steps_learn is {settings.min_steps_learn:,}, but the run has only {algo.n_steps:,} "
-                "steps: there would be no update at all. Lower min_steps_learn or raise n_steps."
-            )
-        held, least, room = (algo.min_itr_learn + 1) * T, self.replay.least_rows, self.replay.size // B
-        if not self.agent.recurrent and room <= least:
-            enough = (least + 1) * B * algo.replicas.world_size
-            raise ValueError(
-                f"{name}: replay_size is {settings.replay_size:,}, which is room for {room} rows of each environment, "
-                f"so that one of them may be drawn; expected at least {least + 1} rows, as that one may be the final "
-                f"row of an episode, with nothing to learn from. Raise replay_size to {enough:,} or more."
-            )
-        if held < least:
-            raise ValueError(
-                f"{name}: the first update would find {held} rows of each environment in the replay; expected at least "
-                f"{least} with n_step_return {settings.n_step_return}. Raise min_steps_learn to "
-                f"{least * algo.steps_per_itr // T:,} or more."
-            )
-        if settings.unique_draws:
-            check_unique_draws(name, self.replay, B, held, draws_of(settings, first))
+        return self.algo.replay
 
     # ---- batches of the sampler ----
 
@@ -165,7 +94,7 @@ class ReplayFeed:
     def append_rows(self, samples: Samples, hyper: Hyper) -> None:
         """Store a batch in the replay: the part of `append` that another process may do."""
         errors = None if self.errors is None else self.errors(samples, hyper)
-        self.replay.append_samples(self.settings.samples_to_buffer(samples), errors)
+        self.replay.append_samples(self.algo.samples_to_buffer(samples), errors)
 
     def appender(self) -> ReplayAppender:
         """Return what appends batches in another process from now on; here, `append` only makes ready for `learn`."""
@@ -178,9 +107,9 @@ class ReplayFeed:
         self.replay.set_hyper(discount=hyper.discount, alpha=hyper.pri_alpha, beta=hyper.pri_beta, eta=hyper.pri_eta)
 
     def _set_draws(self, hyper: Hyper) -> None:
-        before, self._draws = self._draws, draws_of(self.settings, hyper)
+        before, self._draws = self._draws, draws_of(self.algo, hyper)
         if self._draws != before:
-            of_draw = rows_of_draw(self.settings)
+            of_draw = rows_of_draw(self.algo)
             self.algo.rows_of_update = self._draws * of_draw
             # What the updates so far have consumed stays what it was.
             self.algo.rows_beyond -= (self._draws - before) * of_draw * self.algo.update_counter
@@ -201,24 +130,22 @@ class ReplayFeed:
             for _ in range(n_updates):
                 batch = self.sample_batch()
                 self.agent.networks.draw_randomness(algo.generator)
-                for name, value in update_metrics(algo, "update", algo.update(batch, hyper)).items():
-                    metrics[name].append(self._weighted_metric(value))
+                for name, value in tensors_and_metrics(algo, "update", algo.update(batch, hyper), 0)[0].items():
+                    metrics[name].append(self._weighted(value))
         # Other calls of the networks, between updates, do not move the stream.
         self.agent.networks.draw_randomness(None)
         return stack_metrics(metrics)
 
-    def _weighted_metric(self, value: Number) -> Number:
-        """Return a metric of an update so that the replicas' mean is that over all rows; one of rows as it is."""
-        if self.algo.loss_weight == 1.0:
-            return value
-        x = torch.as_tensor(value)
-        return value if x.dim() else self.algo.descents.weighted(x)
+    def _weighted(self, metric: float | torch.Tensor) -> float | torch.Tensor:
+        """Return a metric so that the replicas' mean is that over all rows; one of each row as it is."""
+        if self.algo.loss_weight == 1.0 or (x := torch.as_tensor(metric)).dim():
+            return metric
+        return self.algo.descents.weighted(x)
 
     def n_updates(self, hyper: Hyper) -> int:
         """Return the number of updates of an iteration, which the replay ratio asks for."""
         # The ratio counts rows of all replicas, and every replica consumes a batch an update.
-        rows = draws_of(self.settings, hyper) * rows_of_draw(self.settings)
-        return round(hyper.replay_ratio * self.algo.batch_spec.size / rows)
+        return round(hyper.replay_ratio * self.algo.batch_spec.size / rows_of_update(self.algo, hyper))
 
     def sample_batch(self) -> Buffer:
         """Return the batch of one update: transitions or sequences on the agent's device, augmented if asked for."""
@@ -233,8 +160,7 @@ class ReplayFeed:
     @property
     def draws_ahead(self) -> bool:
         """Whether a thread draws the batches of an iteration that has several updates."""
-        late = self.settings.late_priorities
-        return bool(self.settings.prefetch and (late or not self.replay.takes_priorities))
+        return bool(self.algo.prefetch and (self.algo.late_priorities or not self.replay.takes_priorities))
 
     @contextmanager
     def _drawing_ahead(self, n_updates: int) -> Iterator[None]:
@@ -285,17 +211,65 @@ class ReplayFeed:
         self.replay.update_priorities(places, priority.arrived())
 
     def is_due(self, what: str, interval: float) -> bool:
-        """Return whether something that is done every so many updates is to be done after this one."""
-        return self.intervals.is_due(what, self.algo.update_counter, interval)
+        """Return whether something that is done every so many updates is due after this one; it is taken as done."""
+        n, n_updates = whole_count(interval), self.algo.update_counter
+        # Without a last time the interval is taken to have been this one from the start.
+        due = n_updates - self.last_done.get(what, (n_updates - 1) // n * n) >= n
+        if due:
+            self.last_done[what] = n_updates
+        return due
 
-    # ---- plan ----
+    # ---- what is told of a run ----
+
+    def _check_updates(self, n_itr: int) -> None:
+        """Refuse a run without updates, and one whose first update finds nothing to draw in the replay."""
+        algo, B = self.algo, self.algo.batch_spec.B
+        name, T = type(algo).__name__, algo.batch_spec.T
+        # At the ends of the run: a schedule may have iterations without an update in between.
+        first, last = (algo.hyper(itr * algo.steps_per_itr) for itr in (algo.min_itr_learn, n_itr - 1))
+        if max(self.n_updates(first), self.n_updates(last)) < 1:
+            ratio, rows = float(first.replay_ratio), rows_of_update(algo, first)
+            size = "batch_B, batch_T or warmup_T" if self.agent.recurrent else "batch_size"
+            raise ValueError(
+                f"{name}: {T} x {B} rows an iteration at replay_ratio {ratio:g} are {ratio * T * B:g} rows to consume, "
+                f"which is no update of batch_size {rows}; expected at least one. Collect more rows an "
+                f"iteration, lower {size}, or raise replay_ratio to {rows / (T * B):g}."
+            )
+        if algo.min_itr_learn >= n_itr:
+            raise ValueError(
+                f"{name}: min_steps_learn is {algo.min_steps_learn:,}, but the run has only {algo.n_steps:,} "
+                "steps: there would be no update at all. Lower min_steps_learn or raise n_steps."
+            )
+        held, least, room = (algo.min_itr_learn + 1) * T, self.replay.least_rows, self.replay.size // B
+        if not self.agent.recurrent and room <= least:
+            enough = (least + 1) * B * algo.replicas.world_size
+            raise ValueError(
+                f"{name}: replay_size is {algo.replay_size:,}, which is room for {room} rows of each environment, "
+                f"so that one of them may be drawn; expected at least {least + 1} rows, as that one may be the final "
+                f"row of an episode, with nothing to learn from. Raise replay_size to {enough:,} or more."
+            )
+        if held < least:
+            raise ValueError(
+                f"{name}: the first update would find {held} rows of each environment in the replay; expected at least "
+                f"{least} with n_step_return {algo.n_step_return}. Raise min_steps_learn to "
+                f"{least * algo.steps_per_itr // T:,} or more."
+            )
+        held, interval, draws = min(held, room), self.replay.interval, draws_of(algo, first)
+        places = ((held - least) // interval + 1) * B
+        if algo.unique_draws and draws > places:
+            rows = least + (math.ceil(draws / B) - 1) * interval
+            raise ValueError(
+                f"{name}: unique_draws is True, and an update draws {draws} different places of "
+                f"the replay; expected at most the {places} that {held} rows of each of {B} environments have at the "
+                f"first one. Raise min_steps_learn and replay_size to {rows * B:,} or more, so that {rows} rows of "
+                "each are held, or leave unique_draws out."
+            )
 
     def plan(self) -> dict[str, object]:
         """Return what will be done an iteration, what becomes of settings, and what costs the run its learning."""
-        algo, settings = self.algo, self.settings
+        algo = self.algo
         first, last = (algo.hyper(itr * algo.steps_per_itr) for itr in (algo.min_itr_learn, algo.n_itr - 1))
-        n_updates = self.n_updates(first)
-        rows, rows_at_end = (draws_of(settings, hyper) * rows_of_draw(settings) for hyper in (first, last))
+        n_updates, rows, rows_at_end = self.n_updates(first), rows_of_update(algo, first), rows_of_update(algo, last)
         moving = {"rows an update": f"{rows:,} at first, {rows_at_end:,} at the end"} if rows != rows_at_end else {}
         return {
             **moving,
@@ -311,32 +285,41 @@ class ReplayFeed:
 
     def _remarks(self) -> dict[str, str]:
         """Return what becomes of settings that other settings or the batch change."""
-        algo, settings = self.algo, self.settings
-        first, at_start = (algo.min_itr_learn + 1) * algo.steps_per_itr, algo.hyper(0)
-        rows = draws_of(settings, at_start) * rows_of_draw(settings)
+        algo, at_start = self.algo, self.algo.hyper(0)
+        first_step = (algo.min_itr_learn + 1) * algo.steps_per_itr
+        ratio = self.n_updates(at_start) * rows_of_update(algo, at_start) / algo.batch_spec.size
+        of_run: dict[str, tuple[object, float, str]] = {
+            "replay_ratio": (algo.replay_ratio, ratio, "updates an iteration"),
+            "min_steps_learn": (algo.min_steps_learn, first_step, "iterations"),
+        }
         rounded = {
-            "replay_ratio": (
-                settings.replay_ratio,
-                self.n_updates(at_start) * rows / algo.batch_spec.size,
-                "updates an iteration",
-            ),
-            "min_steps_learn": (settings.min_steps_learn, first, "iterations"),
+            name: f"{_text(float(given))} rounded to {_text(made)}, whole {units}"
+            for name, (given, made, units) in of_run.items()
+            if isinstance(given, Real) and made != given
         }
         # An index of one's own may take priorities without the setting.
-        prioritized = settings.prioritized_replay or self.replay.takes_priorities
-        n_updates = max(self.n_updates(algo.hyper(step)) for step in (first, algo.n_steps))
-        has_beta = settings.pri_beta is not None
-        unused = unused_settings(
-            chosen(algo),
-            prioritized=prioritized,
-            sequences=settings.batch_T is not None,
-            has_beta=has_beta,
-            asks_for_cpu=settings.replay_on_device and self.agent.device.type == "cpu",
-        )
-        line_is_used = prioritized and not has_beta and settings.pri_beta_init != settings.pri_beta_final
-        line = unfinished_line("pri_beta_steps", settings.pri_beta_steps, algo.n_steps) if line_is_used else {}
-        prefetch = unused_prefetch(self.draws_ahead, n_updates) if settings.prefetch else {}
-        return {**rounded_settings(rounded), **unused, **line, **prefetch}
+        prioritized = algo.prioritized_replay or self.replay.takes_priorities
+        reasons: dict[str, str] = {}
+        if algo.batch_T is not None:
+            reasons["batch_size"] = "an update takes batch_B sequences of warmup_T + batch_T rows"
+        elif prioritized:
+            reasons["pri_eta"] = "it is for sequences"
+        if algo.replay_on_device and self.agent.device.type == "cpu":
+            reasons["replay_on_device"] = "the agent is on the CPU, as the replay is"
+        if algo.pri_beta is not None:
+            reasons |= dict.fromkeys(_BETA_LINE, "pri_beta is given")
+        if not prioritized:
+            reasons |= dict.fromkeys(("pri_alpha", "pri_beta", *_BETA_LINE, "pri_eta"), "prioritized_replay is False")
+        n_updates = max(self.n_updates(algo.hyper(step)) for step in (first_step, algo.n_steps))
+        if algo.prefetch and not self.draws_ahead:
+            reasons["prefetch"] = "a prioritised batch waits for the priorities of the update before it"
+        elif algo.prefetch and n_updates < 2:
+            reasons["prefetch"] = "an iteration has one update"
+        given = chosen(algo)
+        unused = {name: f"not used, {reason}" for name, reason in reasons.items() if name in given}
+        line_is_used = prioritized and algo.pri_beta is None and algo.pri_beta_init != algo.pri_beta_final
+        line = unfinished_line("pri_beta_steps", algo.pri_beta_steps, algo.n_steps) if line_is_used else {}
+        return {**rounded, **unused, **line}
 
     def _warnings(self) -> list[str]:
         """Return which settings cost the run its learning, and what to set instead."""
@@ -362,14 +345,14 @@ class ReplayFeed:
 
     def state_dict(self) -> StateDict:
         """Return the replay, and counters."""
-        counters = {"last_done": dict(self.intervals.last_done), "rows_consumed": rows_consumed(self.algo)}
+        counters = {"last_done": dict(self.last_done), "rows_consumed": rows_consumed(self.algo)}
         return {**counters, "replay": self.replay.state_dict()}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over the result of `state_dict`; a replay unlike this one is refused before anything was changed."""
         self.replay.load_state_dict(state_dict["replay"])
         # Checkpoints of earlier versions have neither: their batches and intervals were those of the whole run.
-        self.intervals.last_done = dict(state_dict.get("last_done", {}))
+        self.last_done = dict(state_dict.get("last_done", {}))
         consumed = (self.algo.rows_of_update or 0) * state_dict["update_counter"]
         self.algo.rows_beyond = state_dict.get("rows_consumed", consumed) - consumed
 
@@ -384,9 +367,13 @@ class Target:
     def __init__(self, feed: ReplayFeed) -> None:
         self.feed = feed
 
+    def is_due(self, n_updates: int, hyper: Hyper) -> bool:
+        """Return whether the targets move after the update of this number, counted from 1."""
+        return self.feed.is_due("target", hyper.target_update_interval)
+
     def after_update(self, hyper: Hyper) -> None:
         """Move the targets where that is due after an update."""
-        if self.feed.is_due("target", hyper.target_update_interval):
+        if self.is_due(self.feed.algo.update_counter, hyper):
             self.feed.agent.update_target(hyper.target_update_tau)
 
 
@@ -400,9 +387,8 @@ class ReplayAppender:
         algo = feed.algo
         left_out: dict[int, object] = {id(algo.descents): {}, id(algo.generator): None}
         copies = {id(algo.agent): algo.agent.acting_copy(), id(feed.replay): feed.replay.appending_copy()}
-        lock = feed.settings.lock
         try:
-            self._feed = deepcopy(feed, {**left_out, **copies, id(lock): lock})
+            self._feed = deepcopy(feed, {**left_out, **copies, id(algo.lock): algo.lock})
         except TypeError as error:
             raise TypeError(
                 f"{type(algo).__name__}: it cannot be copied for the process that appends to the replay: {error}. Take "
@@ -411,7 +397,7 @@ class ReplayAppender:
 
     def join(self, role: str) -> None:
         """Take part in the lock of the replay."""
-        self._feed.settings.lock.join(role)
+        self._feed.algo.lock.join(role)
 
     def append_rows(self, itr: int, samples: Samples) -> None:
         """Store the batch of an iteration."""
@@ -423,4 +409,57 @@ class ReplayAppender:
     @property
     def seconds_waited(self) -> float:
         """Time spent so far on waiting for the lock."""
-        return self._feed.settings.lock.seconds_waited
+        return self._feed.algo.lock.seconds_waited
+
+
+@dataclass(kw_only=True, eq=False)
+class OffPolicyAlgo(ReplaySettings, RlAlgorithm[ExploringT]):
+    """Base of an algorithm of one's own that learns from a replay; it has its own `update`.
+
+    A feed-forward agent learns from transitions; a recurrent one from sequences, for which `batch_T` and `batch_B` must
+    be given. `DQN`, `DDPG`, `TD3` and `SAC` are made the same way, and count as subclasses of this one.
+    """
+
+    def initialize(self, agent: ExploringT, run: Run) -> None:
+        """Build optimiser and replay; refuse settings that do not fit the agent, and a run without updates."""
+        super().initialize(agent, run)
+        self.feed: ReplayFeed = ReplayFeed(self, run)
+
+
+def _check_run(algo: ReplaySettings, run: Run) -> None:
+    """Refuse a sampler without final observations, and sequences and agent that do not fit each other."""
+    name, agent = type(algo).__name__, cast(AnyAlgorithm, algo).agent
+    if not run.mid_batch_reset:
+        raise ValueError(
+            f"{name}: the sampler lets environments rest until its batch is over (mid_batch_reset=False), and the "
+            "final observation of an episode that ends with the batch reaches no replay; expected "
+            "mid_batch_reset=True."
+        )
+    given = [x is not None for x in (algo.batch_T, algo.batch_B)]
+    what = f"{name}: batch_T is {algo.batch_T}, batch_B is {algo.batch_B}, and the agent, a {type(agent).__name__},"
+    if agent.recurrent and not all(given):
+        raise ValueError(
+            f"{what} is recurrent: it learns from sequences; expected both. Give batch_T=40, batch_B=32, warmup_T=20, "
+            "store_rnn_state_interval=20, say."
+        )
+    if not agent.recurrent and any(given):
+        raise ValueError(
+            f"{what} is feed-forward: it learns from transitions, batch_size of them an update; expected neither. Set "
+            "both to None, or use a recurrent agent."
+        )
+
+
+def unfinished_line(name: str, steps: float, n_steps: int) -> dict[str, str]:
+    """Return the remark that a run ends before a line over `steps` does, if so."""
+    if steps <= n_steps:
+        return {}
+    return {name: f"{_text(steps)}, longer than the run, which ends at {100 * n_steps / steps:.2g} % of them"}
+
+
+def about(x: float) -> str:
+    """Return a number to set, at least 1, with one digit that is not 0."""
+    return f"{float(f'{max(1.0, x):.1g}'):,.0f}"
+
+
+def _text(x: float) -> str:
+    return f"{x:,.0f}" if x >= 1000 else f"{x:g}"

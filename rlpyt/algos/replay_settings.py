@@ -1,9 +1,10 @@
-"""Settings of a replay, beside those of an algorithm."""
+"""Settings of a replay, beside those of an algorithm, and the replay that is made of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Real
@@ -14,10 +15,9 @@ import torch
 
 from rlpyt.algos.augmentation import Augmentation
 from rlpyt.algos.base import AnyAlgorithm
-from rlpyt.algos.replay_checks import check_memory, check_parts, nominal, ways_to_less_memory
-from rlpyt.algos.returned import part_of
-from rlpyt.core import Agent, Replay
-from rlpyt.functional import CountLike, Linear, ScheduleLike, as_schedule
+from rlpyt.algos.metrics import part_of
+from rlpyt.core import Replay
+from rlpyt.functional import CountLike, Linear, ScheduleLike
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.replays import (
     Index,
@@ -34,9 +34,10 @@ from rlpyt.replays import (
 from rlpyt.settings import Hyper, Scheduled, Settings, whole
 from rlpyt.spaces import frame_counts
 from rlpyt.types import BatchSpec, Samples
-from rlpyt.utils.arrays import buffer_from_example, buffer_leaves
+from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_leaves, build_array
 from rlpyt.utils.checks import share_of
 from rlpyt.utils.rw_lock import NoLock
+from rlpyt.utils.shared_memory import free_memory, total_memory
 
 
 class _OldName:
@@ -50,10 +51,6 @@ class _OldName:
 
     def __set__(self, part: object, value: object) -> None:
         setattr(part, self._name, value)
-
-
-_REHEARSAL_B = 8  # environments whose rows are made up
-_FRAMES = 16  # more than a stack of them has
 
 
 @dataclass(kw_only=True, eq=False)
@@ -202,9 +199,7 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
                 f"{type(self).__name__}: late_priorities is True with prefetch=False, where every batch is drawn after "
                 "the update before it; expected both. Give prefetch=True, or leave late_priorities out."
             )
-        unused = [n for n in ("default_priority", "unique_draws") if getattr(self, n)]
-        parts = {name: getattr(self, name) for name in ("ReplayCls", "IndexCls", "ReadingCls")}
-        check_parts(type(self).__name__, parts, unused)
+        _check_parts(self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take over the attributes of a copy, whose agent explores by it: an agent's copy has no schedule."""
@@ -221,7 +216,7 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
 
     def share(self, n_replicas: int) -> Self:
         """Return an algorithm with a share of the batch size; see `rlpyt.core.Algorithm.share`."""
-        name = batch_setting(self)
+        name = _batch_setting(self)
         size = getattr(self, name)
         if not isinstance(size, Real):
             raise TypeError(
@@ -230,20 +225,6 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
                 'batch_sizes="replica" the schedule of one replica.'
             )
         return self.replace(**{name: share_of(type(self).__name__, name, cast(int, size), n_replicas)})
-
-    def rehearsal(self, agent: Agent, batch_spec: BatchSpec, max_rows: int) -> tuple[Self, BatchSpec]:
-        """Return one that draws an update from a small replay; see `rlpyt.core.Algorithm.rehearsal`."""
-        own = self.replace(min_steps_learn=0, replay_folder=None)
-        n_draws, of_draw = draws_at_start(own), rows_of_draw(own)
-        if self.batch_T is None:
-            own.batch_size = n_draws = min(n_draws, max_rows)
-        else:
-            own.batch_B = n_draws = max(1, min(n_draws, max_rows // of_draw))
-        interval = max(1, int(self.store_rnn_state_interval))
-        B = min(n_draws, _REHEARSAL_B)
-        of_sequence = int(self.warmup_T) + int(self.batch_T or 0) + int(self.n_step_return)
-        T = math.ceil(n_draws / B) * interval + of_sequence + interval + _FRAMES  # a place of its own for every draw
-        return own.replace(replay_size=2 * T * B, replay_ratio=n_draws * of_draw / (T * B)), BatchSpec(T, B)
 
     # ---- the replay ----
 
@@ -280,6 +261,24 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
         )
 
 
+def _check_parts(settings: ReplaySettings) -> None:
+    """Refuse parts that cannot be made, and settings that an index of one's own is not given."""
+    for name in ("ReplayCls", "IndexCls", "ReadingCls"):
+        part = getattr(settings, name)
+        if part is not None and not callable(part):
+            raise TypeError(
+                f"{type(settings).__name__}: {name} is {part!r:.100}; expected a class, or a function that makes one "
+                "(docs/replay.md). Give the class itsettings."
+            )
+    unused = [n for n in ("default_priority", "unique_draws") if getattr(settings, n)]
+    if settings.IndexCls is not None and unused:
+        raise ValueError(
+            f"{type(settings).__name__}: {', '.join(unused)} and IndexCls are set; expected one or the other, as "
+            "IndexCls is called with the random stream alone. Give IndexCls=functools.partial(MyIndex, ...) what "
+            "it needs."
+        )
+
+
 def make_replay(
     settings: ReplaySettings, example: SamplesToBuffer, B: int, world_size: int, rng: np.random.Generator
 ) -> Replay:
@@ -309,7 +308,7 @@ def make_replay(
     device = _replay_device(settings, algo.agent.device)
     if settings.replay_folder is None:
         has_frames = any(n > 1 for n in buffer_leaves(n_frames))
-        advice = _check_memory(algo, make_storage(allocate=nominal), example.observation, has_frames, lock.shared)
+        advice = _check_memory(algo, make_storage(allocate=_nominal), example.observation, has_frames, lock.shared)
         try:
             storage = make_storage(allocate=allocate, device=device)
         except MemoryError as error:
@@ -337,7 +336,7 @@ def _reading(settings: ReplaySettings, recurrent: bool) -> Reading:
 
 
 def _index(settings: ReplaySettings, rng: np.random.Generator, hyper: Hyper) -> Index:
-    """Return the index of the replay, which draws from `rng`, the replay's own random stream."""
+    """Return the index of the replay, which draws from the replay's own random stream."""
     index: Index = UniformIndex(rng)
     if settings.IndexCls is not None:
         index = part_of(settings, "IndexCls", settings.IndexCls(rng), Index)
@@ -363,30 +362,67 @@ def _replay_device(settings: ReplaySettings, device: torch.device) -> torch.devi
     return device if settings.replay_on_device and device.type != "cpu" else None
 
 
-def _check_memory(
-    algo: AnyAlgorithm, nominal_storage: RowStorage, observation: Buffer, has_frames: bool, is_shared: bool
-) -> str:
+# ---- its memory ----
+
+
+def _nominal(example: Buffer, leading_dims: int | Sequence[int]) -> Buffer:
+    """Return arrays of the size of those that `buffer_from_example` makes, which take no memory; to read alone."""
+    lead = (leading_dims,) if isinstance(leading_dims, int) else tuple(leading_dims)
+    return buffer_func(example, lambda x: np.broadcast_to(one := build_array(x, ()), lead + one.shape))
+
+
+def _check_memory(algo: AnyAlgorithm, nominal: RowStorage, observation: Buffer, has_frames: bool, shared: bool) -> str:
     """Refuse a replay that does not fit into the memory, and warn of one that may not; return what would help.
 
     Args:
         algo: with the replay.
-        nominal_storage: has the sizes of the one that will be made.
+        nominal: has the sizes of the storage that will be made.
         observation: one of a row.
         has_frames: whether each frame of a stack is kept once.
-        is_shared: whether it lies in shared memory.
+        shared: whether it lies in shared memory.
     """
-    n_bytes, n_rows = nominal_storage.nbytes, nominal_storage.T * nominal_storage.B
-    run_rows = algo.n_itr * algo.batch_spec.size
-    ways_out = ways_to_less_memory(buffer_leaves(observation), has_frames, n_rows, run_rows)
-    check_memory(
-        n_bytes,
-        math.ceil(n_bytes * min(1.0, run_rows / n_rows)),
-        f"{type(algo).__name__}: a replay of {n_rows:,} rows (replay_size)",
-        ways_out,
-        algo.replicas.n_on_this_machine,
-        is_shared=is_shared,
-    )
+    n_rows, run_rows = nominal.T * nominal.B, algo.n_itr * algo.batch_spec.size
+    ways_out = "Lower replay_size"
+    if run_rows < n_rows:
+        ways_out += f" (the run has {run_rows:,} rows)"
+    stacks = [x.shape[0] for x in buffer_leaves(observation) if x.ndim >= 3 and x.shape[0] > 1]
+    if stacks and not has_frames:
+        n = stacks[0]
+        ways_out += f", give frame_stack={n}, to keep each frame once, if the observation is a stack of {n} frames"
+    ways_out += ", or give replay_folder, to keep the replay in a file."
+    n_bytes, who = nominal.nbytes, f"{type(algo).__name__}: a replay of {n_rows:,} rows (replay_size)"
+    n_filled = math.ceil(n_bytes * min(1.0, run_rows / n_rows))
+    check_memory(n_bytes, n_filled, who, ways_out, algo.replicas.n_on_this_machine, shared)
     return ways_out
+
+
+def check_memory(
+    n_bytes: int, n_filled: int, who: str, ways_out: str, n_here: int = 1, is_shared: bool = False
+) -> None:
+    """Refuse a replay that is larger than the memory of the machine or container; warn of one larger than is free.
+
+    Memory that is private is taken when rows are written, so that a run would be killed in the middle. Shared memory is
+    taken at the start.
+
+    Args:
+        n_bytes: of all rows.
+        n_filled: of the rows that the run will have written in the end.
+        who: what has the replay, for messages.
+        ways_out: what to do about it.
+        n_here: replays of this size on the machine.
+        is_shared: whether the memory is shared with other processes.
+    """
+    needed, free, total = n_here * (n_bytes if is_shared else n_filled), free_memory(), total_memory()
+    if needed <= free:
+        return
+    many = f", in {n_here} replicas on this machine," if n_here > 1 else ""
+    text = f"{who} needs {needed:,} bytes of memory{many} and this process can have {{:,}}{{}}. {ways_out}"
+    if is_shared or needed > total:
+        raise ValueError(text.format(free if is_shared else total, " at most"))
+    warnings.warn(text.format(free, " now: the run may be killed when the replay fills up"), stacklevel=2)
+
+
+# ---- what settings amount to ----
 
 
 def check_count(settings: Settings, name: str) -> None:
@@ -405,25 +441,22 @@ def has_input_priorities(settings: ReplaySettings) -> bool:
     return bool(settings.prioritized_replay if given is None else given)
 
 
-def batch_setting(settings: ReplaySettings) -> str:
+def _batch_setting(settings: ReplaySettings) -> str:
     """Return the name of the setting that is the size of an update's batch: transitions, or sequences."""
     return "batch_size" if settings.batch_B is None else "batch_B"
 
 
 def draws_of(settings: ReplaySettings, hyper: Hyper) -> int:
     """Return the transitions or sequences that an update draws, as it stands."""
-    return whole_count(vars(hyper)[batch_setting(settings)])
-
-
-def draws_at_start(settings: ReplaySettings) -> int:
-    """Return the transitions or sequences that the first update draws, where no run is bound yet."""
-    name = batch_setting(settings)
-    schedule = settings.schedule_of(name)
-    assert schedule is not None
-    return whole_count(as_schedule(schedule, 2**62, name)(0))
+    return whole_count(vars(hyper)[_batch_setting(settings)])
 
 
 def rows_of_draw(settings: ReplaySettings) -> int:
     """Return the rows that count for what an update draws: one of a transition, all of a sequence with its warm-up."""
     of_sequences = settings.batch_T is not None and settings.batch_B is not None
     return int(settings.warmup_T) + int(settings.batch_T or 0) if of_sequences else 1
+
+
+def rows_of_update(settings: ReplaySettings, hyper: Hyper) -> int:
+    """Return the rows that an update consumes, as it stands."""
+    return draws_of(settings, hyper) * rows_of_draw(settings)

@@ -1,8 +1,10 @@
-"""Command `rlpyt bench`: how fast the samplers collect from an environment on this machine."""
+"""Command `rlpyt bench`: how fast samplers collect on this machine, and in which settings networks learn faster."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from itertools import product
 from statistics import median
 from typing import Annotated
 
@@ -15,14 +17,18 @@ from rlpyt.cli.environment import Environment, environment
 from rlpyt.cli.text import columns
 from rlpyt.cli.train import SAMPLERS
 from rlpyt.cli.values import Values, pairs_of
-from rlpyt.runners.compute_choice import choose_settings
+from rlpyt.core import Agent, example_inputs
+from rlpyt.runners.compute_choice import settings_by_rule
 from rlpyt.samplers import BaseSampler
 from rlpyt.types import Run
 from rlpyt.utils.affinity import Affinity
+from rlpyt.utils.arrays import buffer_leaves
+from rlpyt.utils.compute import PRECISIONS, ComputeSettings
 from rlpyt.utils.processes import available_cores, available_threads
 
 ROUNDS = 3
 """Times that every sampler is measured, in turn with the others: the machine may be busy for a while."""
+_WORTH = 1.05  # by which settings must be faster to be worth a word
 
 
 def bench(
@@ -32,10 +38,13 @@ def bench(
     batch_T: Count = 64,
     batch_B: Count = 16,
     n_workers: Count = 0,
+    update_rows: Count = 256,
     seconds: float = 2.0,
     env_kwargs: Pairs = (),
 ) -> int:
-    """Measure how many steps a second each sampler collects, with the default network of policy gradients.
+    """Measure how many steps a second each sampler collects, and in which settings the network learns faster.
+
+    The network is the default one of policy gradients.
 
     Args:
         env: id of gymnasium, game of Atari, task such as dm_control/cheetah-run, or module:name of your own.
@@ -43,7 +52,8 @@ def bench(
         batch_T: time steps of a batch.
         batch_B: environments.
         n_workers: of the samplers with workers; 0 is one for each core.
-        seconds: of each measurement. There are three for each sampler.
+        update_rows: rows of an update of yours.
+        seconds: of each measurement. There are three for each sampler, and for all settings together.
         env_kwargs: further arguments of the environment, as key=value.
     """
     unknown = sorted(set(sampler_type) - set(SAMPLERS))
@@ -67,6 +77,8 @@ def bench(
         share = [f"{shares[name].get(part, 0.0):.0%}" for part in parts]
         rows.append([name, f"{rate:,.0f}", f"{1e6 / rate:.1f}", *share])
     print(columns(rows))
+    print(f"\nLearning, by a pass of the network over {update_rows} rows and back, best of {ROUNDS}\n")
+    print(settings_measured(found, update_rows, seconds))
     return 0
 
 
@@ -80,7 +92,7 @@ def measured(
     try:
         torch.set_num_threads(available_threads())
         sampler.initialize(agent, Run(batch_spec=sampler.batch_spec, bootstrap_value=True))
-        settings = choose_settings(agent, Affinity()).settings
+        settings = settings_by_rule(agent, Affinity())
         torch.set_num_threads(settings.torch_threads)
         agent.to_device(settings)
         _collect(sampler, 0.0)
@@ -91,6 +103,43 @@ def measured(
         sampler.shutdown()
         torch.set_num_threads(threads)
     return steps / total, {key.removesuffix("Time"): value / total for key, value in spent.items()}
+
+
+def settings_measured(env: Environment, n_rows: int, seconds: float) -> str:
+    """Return a table of settings of the computation, and how to set the fastest, if the rule is not about as fast."""
+    agent, before = PgAgent(), torch.get_num_threads()
+    agent.initialize(env.spaces)
+    rule = settings_by_rule(agent, Affinity())
+    several = sorted({1, available_threads()}), sorted({False, rule.channels_last}), PRECISIONS
+    every = [replace(rule, torch_threads=n, channels_last=c, precision=p) for n, c, p in product(*several)]
+    best = dict.fromkeys(every, float("inf"))
+    for settings in every * ROUNDS:
+        torch.set_num_threads(settings.torch_threads)
+        agent.to_device(settings)
+        best[settings] = min(best[settings], _seconds_of_a_pass(agent, n_rows, seconds / len(every)))
+    torch.set_num_threads(before)
+    every.sort(key=lambda settings: best[settings])
+    rows = [["precision", "threads", "channels-last", "ms", ""]]
+    for x in every:
+        by_rule = "the rule" if x == rule else ""
+        rows.append([x.precision, str(x.torch_threads), str(x.channels_last), f"{1e3 * best[x]:.3g}", by_rule])
+    if best[every[0]] * _WORTH > best[rule]:
+        return columns(rows)
+    given = {key: x for key, x in every[0].as_dict().items() if x != getattr(ComputeSettings(), key)}
+    text = f"settings=ComputeSettings({', '.join(f'{key}={x!r}' for key, x in given.items())})"
+    flag = " or --precision bfloat16" if every[0] == replace(rule, precision="bfloat16") else ""
+    return f"{columns(rows)}\n\nFaster than the rule: {text}{flag}"
+
+
+def _seconds_of_a_pass(agent: Agent, n_rows: int, seconds: float) -> float:
+    """Return the seconds of a pass of the networks and back; there are at least two, of which the first warms up."""
+    inputs, n, start = example_inputs(agent.env_spaces, n_rows), -1, time.perf_counter()
+    while n < 1 or time.perf_counter() - start < seconds:
+        outputs = agent(*inputs)
+        sum(leaf.float().sum() for leaf in buffer_leaves(outputs) if leaf.requires_grad).backward()
+        n += 1
+        start = time.perf_counter() if n == 0 else start
+    return (time.perf_counter() - start) / n
 
 
 def _collect(sampler: BaseSampler, seconds: float, first_itr: int = 0) -> tuple[int, float]:

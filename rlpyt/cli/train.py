@@ -111,7 +111,7 @@ class TrainChoices(RunChoices):
     lag: Text = None
     """Collect so many batches ahead in another process, or "free" for both at their own pace."""
     precision: Literal["auto", "fastest", "float32", "bfloat16"] = "auto"
-    """Of the networks. auto: float32. fastest: the faster one, measured at the start."""
+    """Of the networks. auto: float32. fastest: bfloat16 for images, where the processor has instructions for it."""
     compile: Flag = False
     """Compile the losses of updates, which takes up to minutes at first; float32 unless precision is bfloat16."""
     evaluate: Flag = False
@@ -484,10 +484,10 @@ def _default_device(env: Environment) -> str:
 
 
 def _compute_settings(choices: TrainChoices, env: Environment) -> ComputeSettings | Literal["fastest"] | None:
-    """Return the settings that precision and compile give; None and "fastest" let the runner measure.
+    """Return the settings that precision and compile give; None and "fastest" are the runner's rule.
 
     Raises:
-        ValueError: if there are several devices, or losses are compiled in a precision that is measured.
+        ValueError: if there are several devices, or losses are compiled in "fastest".
     """
     if choices.precision == "fastest":
         if choices.compile:

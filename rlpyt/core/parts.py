@@ -136,19 +136,6 @@ class Algorithm(ABC, Generic[AgentT]):
         """
         raise TypeError(_no_share(self, "batch size"))
 
-    def rehearsal(self, agent: AgentT, batch_spec: BatchSpec, max_rows: int) -> tuple[Self, BatchSpec] | None:
-        """Return a new algorithm whose `learn` takes one update as this one does, and the batch that it is to be given.
-
-        A runner that chooses settings of the computation times it, over made-up rows, with a copy of the agent and
-        without other replicas. None lets it time the network alone.
-
-        Args:
-            agent: initialised.
-            batch_spec: of this replica of the run.
-            max_rows: rows of the update at most, or one sequence if that has more.
-        """
-        return None
-
     @abstractmethod
     def plan(self) -> dict[str, object]:
         """Return what an iteration will do, for the plan printed at the start; a `Remark` is a caution.

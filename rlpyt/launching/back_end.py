@@ -29,6 +29,7 @@ class Started(Protocol):
 
     def waiting(self) -> str | None:
         """Return what a job system says of a run in its queue, if it says something; None once the run goes on."""
+        return None
 
     def stop(self, signum: int) -> None:
         """Send a signal: the first SIGTERM asks the run to save its work and end."""

@@ -175,41 +175,42 @@ def held_grid(folder: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[int]
         RuntimeError: if another launcher holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lock = open_lock(folder / LOCK_FILE)
+    path, end, said = folder / LOCK_FILE, time.monotonic() + wait_seconds, False
+    while (lock := take_lock(path)) is None:
+        holder = path.read_text(errors="replace")[:100] or "another process"
+        is_alive = Path(f"/proc/{holder.rpartition(' ')[2]}").exists()
+        if is_alive or time.monotonic() > end:
+            raise RuntimeError(
+                f"Launching {folder}: {holder} launches it, or runs that it has started go on. Wait for its end, or "
+                "choose another experiment_title."
+            )
+        if not said:
+            print(f"Waiting for runs in {folder} that another launcher has started and that save their work now.")
+            said = True
+        time.sleep(0.1)
     try:
-        _wait_for(lock, folder, time.monotonic() + wait_seconds)
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"process {os.getpid()}".encode(), 0)
         yield lock
     finally:
         os.close(lock)
 
 
-def _wait_for(lock: int, folder: Path, end: float) -> None:
-    said = False
-    while True:
-        try:
-            unsupported = lock_file(lock)
-        except BlockingIOError:
-            holder = os.pread(lock, 100, 0).decode(errors="replace") or "another process"
-            is_alive = Path(f"/proc/{holder.rpartition(' ')[2]}").exists()
-            if is_alive or time.monotonic() > end:
-                raise RuntimeError(
-                    f"Launching {folder}: {holder} launches it, or runs that it has started go on. Wait for its end, "
-                    "or choose another experiment_title."
-                ) from None
-        else:
-            if unsupported is not None:
-                warnings.warn(_no_lock(folder, unsupported), stacklevel=4)
-            return
-        if not said:
-            print(f"Waiting for runs in {folder} that another launcher has started and that save their work now.")
-            said = True
-        time.sleep(0.1)
+def take_lock(path: Path) -> int | None:
+    """Return the descriptor of a lock, which has the number of this process; None if another process holds it.
 
-
-def _no_lock(folder: Path, error: OSError) -> str:
-    return (
-        f"{folder} cannot be locked ({error}); going on without. Nothing keeps a second launcher or searcher from the "
-        "same runs: start one alone."
-    )
+    On a file system without locks it is always free, and a warning says so.
+    """
+    lock = open_lock(path)
+    try:
+        unsupported = lock_file(lock)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    if unsupported is not None:
+        warnings.warn(
+            f"{path.parent} cannot be locked ({unsupported}); going on without. Nothing keeps a second launcher or "
+            "searcher from the same runs: start one alone.",
+            stacklevel=3,
+        )
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"process {os.getpid()}".encode(), 0)
+    return lock

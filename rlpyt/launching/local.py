@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlpyt.launching.affinity import Slots
-from rlpyt.launching.back_end import RunRefused
+from rlpyt.launching.back_end import RunRefused, Started
 from rlpyt.launching.grid import GridRun
 from rlpyt.launching.job_files import job_at_work
 from rlpyt.launching.machine import Machine, shared_cores
@@ -25,7 +25,7 @@ from rlpyt.utils.worker_main import CORES, PR_SET_PDEATHSIG, STOP_SIGNALS
 _LIBC = ctypes.CDLL(None)  # loaded before a process is forked
 
 
-class LocalRun:
+class LocalRun(Started):
     """Process of a run.
 
     Args:
@@ -45,10 +45,6 @@ class LocalRun:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         return code
-
-    def waiting(self) -> str | None:
-        """Return None: no job system has a queue here."""
-        return None
 
     def stop(self, signum: int) -> None:
         """Send a signal; SIGKILL goes to all processes of the run."""

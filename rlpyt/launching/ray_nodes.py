@@ -1,4 +1,9 @@
-"""Back end of a Ray cluster: the run slots of its nodes."""
+"""Back end of a Ray cluster: the run slots of its nodes.
+
+An actor on each node owns a process, which owns the runs there: it takes pickled calls from standard input, and answers
+each. It ends with its input, and the kernel then sends SIGTERM to its runs, as to those of a launcher that dies. The
+actor could not own the runs itself: Ray kills the children of a process that it ends, so they would save no checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +14,18 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from typing import Generic, NamedTuple
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeAlias
 
-from rlpyt.launching.back_end import SlotLost
-from rlpyt.launching.grid import GridRun
-from rlpyt.launching.node_slots import Codes, NodeServer, Order
-from rlpyt.utils.calls import Call, R, call
+from rlpyt.launching.affinity import quick_affinity_code
+from rlpyt.launching.back_end import RunRefused, SlotLost, Started
+from rlpyt.launching.grid import WAIT_SECONDS, GridRun
+from rlpyt.launching.local import LocalSlots
+from rlpyt.launching.machine import Machine
+from rlpyt.logging.files import lock_file, open_lock
+from rlpyt.logging.run_directory import PREEMPTED
+from rlpyt.run_records import VARIANT_FILE
+from rlpyt.utils.calls import Call, CallServer, R, call
 from rlpyt.utils.ray_cluster import RayConnection, RayNode
 
 _ASK_SECONDS = 0.2
@@ -23,11 +34,108 @@ START_SECONDS = 60.0
 _OF_RAY = ("RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_CLIENT_MODE", "RAY_LD_PRELOAD_ON_WORKERS")
 """Variables that Ray sets in its processes; a run is none."""
 
+Codes: TypeAlias = dict[int, int | str]
+"""Exit codes of runs that have ended, by the number of their start; a text for one that could not start."""
 
-class Reference(NamedTuple, Generic[R]):
-    """Reply to a call that may not have come yet."""
 
-    ref: object
+# ---- on a node ----
+
+
+class NodeSlots(CallServer):
+    """Run slots of this machine, whose runs wait for those of the same directory elsewhere.
+
+    A run holds the file `run_<run_ID>.lock` of its variant's folder. So a run of a node that only seems lost, or of a
+    launcher that was killed, has saved its work before the same run goes on here.
+
+    Args:
+        wait_seconds: longest time to wait for another holder of a run.
+    """
+
+    _slots: LocalSlots
+
+    def __init__(self, wait_seconds: float = WAIT_SECONDS) -> None:
+        self._wait_seconds = wait_seconds
+        self._waiting: dict[int, tuple[int, str, GridRun, float]] = {}
+        self._runs: dict[int, Started] = {}
+        self._codes: Codes = {}
+
+    def open(self, code: str | None, set_egl_device: bool, max_slots: int) -> int | str:
+        """Make the slots; return their number, or why the code does not fit this machine.
+
+        Args:
+            code: of the affinity; None is `quick_affinity_code` for the cores of Ray.
+            set_egl_device: whether a run renders on its GPU.
+            max_slots: most slots where there is no code.
+        """
+        try:
+            if code is None:
+                machine = Machine.of_this_process()
+                code = quick_affinity_code(len(machine.devices) or min(max_slots, len(machine.cores)))
+            self._slots = LocalSlots(code, set_egl_device)
+        except (ValueError, OSError) as error:
+            return str(error)
+        return self._slots.n_slots
+
+    def start(self, number: int, slot: int, script: str, run: GridRun) -> None:
+        """Start a run, as soon as no other process holds it; no other start of the launcher has its number."""
+        self._waiting[number] = slot, script, run, time.monotonic() + self._wait_seconds
+        self.poll()
+
+    def poll(self) -> Codes:
+        """Return the exit codes of the runs that have ended."""
+        for number in list(self._waiting):
+            if (code := self._try(number, *self._waiting[number])) is not None:
+                self._codes[number] = code
+            if code is not None or number in self._runs:
+                del self._waiting[number]
+        for number, run in list(self._runs.items()):
+            if (exit_code := run.poll()) is not None:
+                self._codes[number] = exit_code
+                del self._runs[number]
+        return self._codes
+
+    def stop(self, number: int, signum: int) -> None:
+        """Send a signal to a run; one that has not started ends."""
+        if number in self._runs:
+            self._runs[number].stop(signum)
+        elif self._waiting.pop(number, None) is not None:
+            self._codes[number] = PREEMPTED
+
+    def _try(self, number: int, slot: int, script: str, run: GridRun, end: float) -> str | None:
+        """Start a run unless it is held elsewhere; return why it cannot start."""
+        missing = [path for path in (Path(script), run.log_dir / VARIANT_FILE) if not path.is_file()]
+        if missing:
+            return f"there is no {missing[0]}; script and grid must be on a file system of all nodes"
+        lock = open_lock(run.log_dir / f"run_{run.run_ID}.lock")
+        try:
+            if not _is_held_elsewhere(lock):
+                self._runs[number] = self._slots.start(slot, run, script, lock)
+            elif time.monotonic() > end:
+                return f"another process has held the run for {self._wait_seconds:g} s; end it"
+        except (OSError, RunRefused) as error:
+            return f"the run cannot start: {error}"
+        finally:
+            os.close(lock)
+        return None
+
+
+def _is_held_elsewhere(lock: int) -> bool:
+    try:
+        lock_file(lock)  # without locks, the run directory is refused to a second process where it can be
+    except BlockingIOError:
+        return True
+    return False
+
+
+def main() -> None:
+    """Answer calls until standard input ends."""
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print is no reply
+    server = NodeSlots()
+    with suppress(EOFError):
+        while True:
+            pickle.dump(server(pickle.load(sys.stdin.buffer)), replies)
+            replies.flush()
 
 
 class SlotsActor:
@@ -45,14 +153,14 @@ class SlotsActor:
             environment["OMP_NUM_THREADS"] = threads
         self._process = subprocess.Popen(
             # Not by -m, which warns that the package has imported the module already.
-            [sys.executable, "-c", "from rlpyt.launching.node_slots import main; main()"],
+            [sys.executable, "-c", "from rlpyt.launching.ray_nodes import main; main()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
             cwd=directory if os.path.isdir(directory) else None,
         )
 
-    def ask(self, request: Call[NodeServer, R]) -> R:
+    def ask(self, request: Call[NodeSlots, R]) -> R:
         """Return the reply to a call."""
         assert self._process.stdin is not None, "a pipe"
         assert self._process.stdout is not None, "a pipe"
@@ -64,6 +172,15 @@ class SlotsActor:
         except EOFError:
             raise RuntimeError(f"the process of its run slots has ended with code {self._process.wait()}") from None
         return reply
+
+
+# ---- at the launcher ----
+
+
+class Reference(NamedTuple, Generic[R]):
+    """Reply to a call that may not have come yet."""
+
+    ref: object
 
 
 class Node:
@@ -86,7 +203,7 @@ class Node:
         self._pending: Reference[Codes] | None = None
         self._asked = 0.0
 
-    def ask(self, request: Call[NodeServer, R]) -> Reference[R]:
+    def ask(self, request: Call[NodeSlots, R]) -> Reference[R]:
         """Send a call, without waiting for the reply."""
         return Reference(self._relay.ask.remote(request))
 
@@ -115,7 +232,7 @@ class Node:
         now = time.monotonic()
         if self._pending is None:
             if now - self._asked > _ASK_SECONDS:
-                self._pending, self._asked = self.ask(call(NodeServer.poll)), now
+                self._pending, self._asked = self.ask(call(NodeSlots.poll)), now
         elif (reply := self.answer(self._pending, 0)) is not None:
             self._pending, self._codes = None, reply
         elif now - self._asked > self._timeout:
@@ -129,7 +246,7 @@ class Node:
         raise SlotLost(self._lost)
 
 
-class RayRun:
+class RayRun(Started):
     """Run on a node.
 
     Args:
@@ -152,13 +269,9 @@ class RayRun:
             raise RuntimeError(f"RayNodes: {self._node.name}: {code}.")
         return code
 
-    def waiting(self) -> str | None:
-        """Return None: no job system has a queue here."""
-        return None
-
     def stop(self, signum: int) -> None:
         """Send a signal; SIGKILL goes to all processes of the run."""
-        self._node.ask(call(NodeServer.stop, self._number, int(signum)))
+        self._node.ask(call(NodeSlots.stop, self._number, int(signum)))
 
 
 class RayNodes:
@@ -192,9 +305,7 @@ class RayNodes:
             raise ValueError(f"RayNodes: node_timeout is {node_timeout}; expected a number of seconds above 1.")
         connection = RayConnection(type(self).__name__, ray_address)
         nodes = [Node(connection, node, node_timeout) for node in connection.nodes().values() if node.n_cores]
-        opened = [
-            (node, node.ask(call(NodeServer.open, affinity_code, set_egl_device, node.n_cores))) for node in nodes
-        ]
+        opened = [(node, node.ask(call(NodeSlots.open, affinity_code, set_egl_device, node.n_cores))) for node in nodes]
         end = time.monotonic() + START_SECONDS
         n_slots = [(_n_slots(node, pending, end), node) for node, pending in opened]
         self._slots = [
@@ -209,8 +320,7 @@ class RayNodes:
         """Start a run in a free slot; the lock of the grid is not passed on, as a run holds one of its own."""
         node, of_node = self._slots[slot]
         number = next(self._numbers)
-        order = Order(number, of_node, script, str(run.log_dir), run.run_ID, run.name, list(run.args))
-        node.ask(call(NodeServer.start, order))
+        node.ask(call(NodeSlots.start, number, of_node, script, run))
         return RayRun(node, number)
 
 

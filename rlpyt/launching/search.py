@@ -6,16 +6,20 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from rlpyt.launching.experiments import BackEnd, Queue, signals_to
+from rlpyt.launching.grid import take_lock
 from rlpyt.launching.local import LocalSlots, script_path
 from rlpyt.launching.table import GridTable
-from rlpyt.launching.trials import Score, Space, Trials, alone, n_begun
-from rlpyt.launching.variants import Variant, load_variant, nested, update_config
+from rlpyt.launching.trials import LOCK_FILE, Score, Space, Trials, n_begun
+from rlpyt.launching.variants import Variant, check_keys, load_variant, nested, update_config
+from rlpyt.logging.sinks import optional_package
 from rlpyt.settings import Settings
 
 if TYPE_CHECKING:
@@ -104,7 +108,7 @@ def search_experiments(
         RuntimeError: if another searcher holds the journal.
     """
     optuna = _optuna()
-    _check_numbers(n_trials, seeds_per_trial, retries, seed)
+    _check_numbers(n_trials=(n_trials, 1), seeds_per_trial=(seeds_per_trial, 1), retries=(retries, 0), seed=(seed, 0))
     if direction not in ("maximize", "minimize") or not 0 < fraction <= 1:
         raise ValueError(
             f"A search: direction is {direction!r} and fraction {fraction!r}; expected 'maximize' or 'minimize', and a "
@@ -152,16 +156,11 @@ def load_search(path: str | os.PathLike[str]) -> optuna.Study:
 
 
 def _optuna() -> types.ModuleType:
-    try:
-        import optuna
-    except ImportError as error:
-        raise ImportError("A search needs Optuna, which is optional: pip install rlpyt[search].") from error
-    return optuna
+    return optional_package("optuna", "A search", "search")
 
 
-def _check_numbers(n_trials: int, seeds_per_trial: int, retries: int, seed: int) -> None:
-    wanted = {"n_trials": (n_trials, 1), "seeds_per_trial": (seeds_per_trial, 1), "retries": (retries, 0)}
-    for name, (value, least) in {**wanted, "seed": (seed, 0)}.items():
+def _check_numbers(**wanted: tuple[int, int]) -> None:
+    for name, (value, least) in wanted.items():
         if type(value) is not int or value < least:
             raise ValueError(f"A search: {name} is {value!r}; expected a whole number from {least}. Correct it.")
 
@@ -173,43 +172,25 @@ def _check_space(space: Space, config: Settings | None) -> None:
         return
     if not space:
         raise ValueError("A search: the space is empty; expected a distribution for each setting. Give some.")
+    check_keys("A search", space, "Remove one.")
     for path, choices in space.items():
-        if not _is_path(path):
-            raise TypeError(f"A search: got the key {path!r} of space; expected a tuple of names. Write ({path!r},).")
-        if not isinstance(choices, CategoricalDistribution | FloatDistribution | IntDistribution):
+        if isinstance(choices, FloatDistribution | IntDistribution):
+            first: object = choices.low
+        elif not isinstance(choices, CategoricalDistribution):
             raise TypeError(
                 f"A search: {'.'.join(path)} has {choices!r:.80}; expected a distribution of Optuna, such as "
                 "FloatDistribution(1e-5, 1e-2, log=True) or CategoricalDistribution([16, 32])."
             )
-        is_plain = not isinstance(choices, CategoricalDistribution) or all(
-            isinstance(x, (bool, int, float, str, type(None))) for x in choices.choices
-        )
-        if not is_plain:
+        elif not all(isinstance(x, (bool, int, float, str, type(None))) for x in choices.choices):
             raise TypeError(
                 f"A search: {'.'.join(path)} has {choices}; expected numbers and texts. Let space be a function that "
                 "draws a name and puts the value into the variant."
             )
-        _check_overlap(path, space)
+        else:
+            first = choices.choices[0]
         if config is not None:
-            low = choices.choices[0] if isinstance(choices, CategoricalDistribution) else choices.low
-            _check_name(config, path, low)
-
-
-def _is_path(path: object) -> bool:
-    return isinstance(path, tuple) and bool(path) and all(isinstance(name, str) for name in path)
-
-
-def _check_overlap(path: tuple[str, ...], space: Mapping[tuple[str, ...], object]) -> None:
-    inside = [other for other in space if other != path and other[: len(path)] == path]
-    if inside:
-        raise ValueError(f"A search: {inside[0]} is inside of {path}; expected each setting once. Remove one.")
-
-
-def _check_name(config: Settings, path: tuple[str, ...], value: object) -> None:
-    try:
-        update_config(config, nested([path], [value]))
-    except ValueError:  # a value that does not fit the other settings; the name is right
-        return
+            with suppress(ValueError):  # a value that does not fit the other settings; the name is right
+                update_config(config, nested([path], [first]))
 
 
 def _space_record(space: Space) -> object:
@@ -238,20 +219,21 @@ def _opened(folder: Path, journal: Path, record: Mapping[str, object]) -> optuna
         )
     folder.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + _OPEN_SECONDS
-    while True:
-        with alone(folder) as is_alone:
-            if is_alone:
-                direction = optuna.study.StudyDirection[str(record["direction"]).upper()]
-                study = optuna.create_study(
-                    study_name=_STUDY, storage=_storage(journal), direction=direction, load_if_exists=True
-                )
-                _check_record(study, record, journal)
-                return study
+    while (lock := take_lock(folder / LOCK_FILE)) is None:
         if time.monotonic() > end:
             raise RuntimeError(
                 f"A search: another searcher holds {folder} for {_OPEN_SECONDS:.0f} s. Look what it does."
             )
         time.sleep(0.05)
+    try:
+        direction = optuna.study.StudyDirection[str(record["direction"]).upper()]
+        study = optuna.create_study(
+            study_name=_STUDY, storage=_storage(journal), direction=direction, load_if_exists=True
+        )
+        _check_record(study, record, journal)
+    finally:
+        os.close(lock)
+    return study
 
 
 def _check_record(study: optuna.Study, record: Mapping[str, object], journal: Path) -> None:
@@ -279,15 +261,13 @@ def _flat(record: Mapping[str, object]) -> dict[str, object]:
 
 
 def _result(study: optuna.Study, folder: Path, exit_code: int) -> SearchResult:
-    from optuna.trial import TrialState
-
-    trials = study.get_trials(deepcopy=False)
-    if exit_code == 0 and any(trial.state == TrialState.FAIL for trial in trials):
+    states = [trial.state.name for trial in study.get_trials(deepcopy=False)]
+    if exit_code == 0 and "FAIL" in states:
         exit_code = 1
-    if not any(trial.state == TrialState.COMPLETE for trial in trials):
-        return SearchResult(exit_code, len(trials))
+    if "COMPLETE" not in states:
+        return SearchResult(exit_code, len(states))
     best = study.best_trial
-    return SearchResult(exit_code, len(trials), best.number, best.value, load_variant(folder / f"trial_{best.number}"))
+    return SearchResult(exit_code, len(states), best.number, best.value, load_variant(folder / f"trial_{best.number}"))
 
 
 def _report(study: optuna.Study, result: SearchResult) -> str:
@@ -295,8 +275,8 @@ def _report(study: optuna.Study, result: SearchResult) -> str:
     from optuna.importance import get_param_importances
     from optuna.trial import TrialState
 
-    counts = {state.name: sum(t.state == state for t in study.get_trials(deepcopy=False)) for state in TrialState}
-    named = ", ".join(f"{n} {name}" for name, n in counts.items() if n) or "no trials"
+    counts = Counter(trial.state.name for trial in study.get_trials(deepcopy=False))
+    named = ", ".join(f"{counts[state.name]} {state.name}" for state in TrialState if counts[state.name]) or "no trials"
     if result.best_number is None:
         return f"Search: {named}. No trial has a value."
     weights = get_param_importances(study) if counts["COMPLETE"] >= _MANY else {}

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+
+from rlpyt.launching import grid
 from rlpyt.launching.back_end import Launched
 from rlpyt.launching.experiments import Runs
-from rlpyt.launching.grid import GridRun, held_grid
+from rlpyt.launching.grid import GridRun, take_lock
 from rlpyt.launching.variants import Variant, nested, save_variant
-from rlpyt.logging.files import lock_file, open_lock
+from rlpyt.logging.plots import read_progress
 from rlpyt.run_records import PROGRESS_FILE, STEPS, VARIANT_FILE, score_of_run
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ _INTERVAL = "report_interval_steps"
 
 Space: TypeAlias = "Mapping[tuple[str, ...], optuna.distributions.BaseDistribution] | Callable[[optuna.Trial], Variant]"
 """Distribution of each setting by its path, or a function that draws a variant."""
-Curve: TypeAlias = dict[int, float]
-"""Value by step."""
 
 
 @dataclass
@@ -42,8 +41,8 @@ class SearchTrial:
     """Number in the journal."""
     runs: list[Launched]
     """One for each seed."""
-    lock: ExitStack
-    """Lock of its folder."""
+    lock: int
+    """Descriptor of the lock of its folder."""
     last: int = 0
     """Last step that the study knows."""
     early_end: str | None = None
@@ -61,30 +60,29 @@ class Score:
     fraction: float
     """Part of the steps at the end of a run, over whose rows the value of a trial is the mean."""
 
-    def curve(self, run: GridRun) -> Curve:
-        """Return the whole rows of a run so far; of rows with one step the later one counts.
+    def curve(self, run: GridRun) -> dict[int, float]:
+        """Return the values of a run so far by their steps; of rows with one step the later one counts.
 
         Rows without a step are left out, and the value is nan where the column is missing or has not come yet.
         """
-        rows = _rows_of(run)
-        return {int(float(row[STEPS])): float(row.get(self.y) or "nan") for row in rows if row.get(STEPS)}
+        columns = _columns_of(run)
+        steps = columns.get(STEPS, [])
+        values = columns.get(self.y, [math.nan] * len(steps))
+        return {int(step): value for step, value in zip(steps, values, strict=True) if math.isfinite(step)}
 
-    def check(self, run: GridRun) -> None:
-        """Refuse a run that has ended without the column: it may come first in a late row, so not before.
+    def final(self, run: GridRun) -> float:
+        """Return the mean over the last part of a run that has ended; nan without a value there.
 
         Raises:
-            ValueError: if the log has rows, but no such column.
+            ValueError: if the log has rows, but no such column: it may come first in a late row.
         """
-        columns = list(next(iter(_rows_of(run)), ()))
+        columns = _columns_of(run)
         for column in (STEPS, self.y) if columns else ():
             if column not in columns:
                 raise ValueError(
                     f"A search: the run {run.directory} has ended, and its log has no column {column!r}; expected y "
                     f"to be one of {sorted(columns)}. Correct y."
                 )
-
-    def final(self, run: GridRun) -> float:
-        """Return the mean over the last part of a run; nan without a value there."""
         curve = self.curve(run)
         return score_of_run([*curve], [*curve.values()], self.fraction)
 
@@ -139,10 +137,12 @@ class Trials(Runs):
         """Return a run of a trial that has begun, or of the next one."""
         while not self.waiting and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOK_SECONDS
-            with alone(self._folder) as is_alone:
-                trial = (self._left_trial() or self._new_trial()) if is_alone else None
-            if trial is not None:
-                self._begin(trial)
+            if (trial := self._next_trial()) is not None:
+                self._next_look = 0.0
+                self._trials[self._folder_of(trial.number)] = trial
+                self.runs += trial.runs
+                self.waiting.extend(run for run in trial.runs if run.state == "waits")
+                self._close(trial)  # if its searcher was killed behind its last row
         return super().take()
 
     def put_back(self, run: Launched) -> None:
@@ -161,32 +161,34 @@ class Trials(Runs):
         return trial.early_end
 
     def has_ended(self, run: Launched) -> None:
-        """Take the end of a run, and tell the study that of its trial.
-
-        Raises:
-            ValueError: if the run has finished without the column of the search.
-        """
+        """Take the end of a run, and tell the study that of its trial."""
         trial = self._trials[run.run.log_dir]
         if run.state == "failed" and trial.early_end is None:
             self._end_early(trial, "dropped")
         if run.state == "finished":
-            self._score.check(run.run)
+            self._score.final(run.run)  # a wrong column ends the search now, and not after the other seeds
         self._close(trial)
 
     def release(self) -> None:
         """Leave the trials that have not ended to other searchers."""
         for trial in self._trials.values():
-            trial.lock.close()
+            _unlock(trial)
 
     # ---- the study's side ----
 
-    def _left_trial(self) -> SearchTrial | None:
-        """Return a trial that another searcher has left."""
-        import optuna
+    def _next_trial(self) -> SearchTrial | None:
+        """Return a trial that another searcher has left, or a new one; None where there is none now."""
+        lock = take_lock(self._folder / LOCK_FILE)
+        if lock is None:
+            return None
+        try:
+            return self._left_trial() or self._new_trial()
+        finally:
+            os.close(lock)
 
-        all_trials = self._study.get_trials(deepcopy=False)
-        running = [t.number for t in all_trials if t.state == optuna.trial.TrialState.RUNNING]
-        others = [n for n in running if self._folder_of(n) not in self._trials]
+    def _left_trial(self) -> SearchTrial | None:
+        running = [t.number for t in self._study.get_trials(deepcopy=False) if t.state.name == "RUNNING"]
+        others = [number for number in running if self._folder_of(number) not in self._trials]
         has_all = n_begun(self._study) >= self._n_trials
         self._is_over = has_all and not running
         for number in others:
@@ -198,65 +200,62 @@ class Trials(Runs):
         return None
 
     def _new_trial(self) -> SearchTrial | None:
-        import numpy as np
-        import optuna
-
         n_trials = n_begun(self._study)
         if n_trials >= self._n_trials:
             return None
         # A draw depends on seed, number and what is known: no two searchers and no two starts draw the same.
         self._study.sampler = self._sampler(int(np.random.SeedSequence([self._seed, n_trials]).generate_state(1)[0]))
-        if callable(self._space):
-            drawn = self._study.ask()
-            try:
-                variant = self._space(drawn)
-            except optuna.TrialPruned:  # Optuna's word for settings that do not go together
-                self._study.tell(drawn.number, state=optuna.trial.TrialState.PRUNED)
-                self._say(f"trial_{drawn.number} is pruned by the function of the space.")
-                self._next_look = 0.0
-                return None
-            if not isinstance(variant, dict):
-                raise TypeError(
-                    f"A search: the function of the space returned {variant!r:.100}; expected a variant, a dictionary. "
-                    "Let it return one."
-                )
-        else:
-            drawn = self._study.ask({".".join(path): choice for path, choice in self._space.items()})
-            variant = nested(list(self._space), [drawn.params[".".join(path)] for path in self._space])
-        save_variant(variant, self._folder_of(drawn.number))
-        return self._locked(drawn.number)
+        number, variant = self._draw(self._space)
+        if variant is None:
+            self._tell(number, "PRUNED")
+            self._say(f"trial_{number} is pruned by the function of the space.")
+            self._next_look = 0.0
+            return None
+        save_variant(variant, self._folder_of(number))
+        return self._locked(number)
+
+    def _draw(self, space: Space) -> tuple[int, Variant | None]:
+        """Return a new trial's number and variant; None if a function says that its settings do not go together."""
+        from optuna import TrialPruned
+
+        if not callable(space):
+            trial = self._study.ask({".".join(path): choice for path, choice in space.items()})
+            return trial.number, nested(space, [trial.params[".".join(path)] for path in space])
+        trial = self._study.ask()
+        try:
+            variant = space(trial)
+        except TrialPruned:
+            return trial.number, None
+        if not isinstance(variant, dict):
+            raise TypeError(
+                f"A search: the function of the space returned {variant!r:.100}; expected a variant, a dictionary. "
+                "Let it return one."
+            )
+        return trial.number, variant
 
     def _locked(self, number: int) -> SearchTrial | None:
         """Return a trial that goes on, with its lock; None if another process has it."""
-        import optuna
-
         folder = self._folder_of(number)
-        with ExitStack() as stack:
-            try:
-                lock = stack.enter_context(held_grid(folder, wait_seconds=-1.0))
-            except RuntimeError:
-                return None
-            frozen = self._study.get_trials(deepcopy=False)[number]
-            if frozen.state != optuna.trial.TrialState.RUNNING:
-                return None
-            if not (folder / VARIANT_FILE).exists():
-                self._say(f"{folder.name}: its searcher has ended before it was drawn, so that it has failed.")
-                self._study.tell(number, state=optuna.trial.TrialState.FAIL)
-                return None
-            runs = [
-                GridRun(folder, run_ID, f"{folder.name}/{run_ID}", self._args)
-                for run_ID in range(self._seeds_per_trial)
-            ]
-            launched = [Launched(run, "finished" if run.is_finished else "waits", lock=lock) for run in runs]
-            last = frozen.last_step or 0
-            return SearchTrial(number, frozen._trial_id, launched, stack.pop_all(), last)
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = take_lock(folder / grid.LOCK_FILE)
+        if lock is None:
+            return None
+        frozen = self._study.get_trials(deepcopy=False)[number]
+        runs = [GridRun(folder, i, f"{folder.name}/{i}", self._args) for i in range(self._seeds_per_trial)]
+        launched = [Launched(run, "finished" if run.is_finished else "waits", lock=lock) for run in runs]
+        trial = SearchTrial(number, frozen._trial_id, launched, lock, frozen.last_step or 0)
+        if frozen.state.name == "RUNNING" and (folder / VARIANT_FILE).exists():
+            return trial
+        if frozen.state.name == "RUNNING":
+            self._say(f"{folder.name}: its searcher has ended before it was drawn, so that it has failed.")
+            self._tell(number, "FAIL")
+        _unlock(trial)
+        return None
 
-    def _begin(self, trial: SearchTrial) -> None:
-        self._next_look = 0.0
-        self._trials[self._folder_of(trial.number)] = trial
-        self.runs += trial.runs
-        self.waiting.extend(run for run in trial.runs if run.state == "waits")
-        self._close(trial)  # if its searcher was killed behind its last row
+    def _tell(self, number: int, state: str) -> None:
+        from optuna.trial import TrialState
+
+        self._study.tell(number, state=TrialState[state])
 
     def _folder_of(self, number: int) -> Path:
         return self._folder / f"trial_{number}"
@@ -269,7 +268,7 @@ class Trials(Runs):
         Rows come at other steps if the batch is another one, and a pruner compares trials at one step. So a row counts
         at the multiple of the first trial's first step that it has passed.
         """
-        marks = [_mark(_log_of(run.run)) for run in trial.runs]
+        marks = [_mark(run.run.directories[-1] / PROGRESS_FILE) for run in trial.runs]
         if marks == trial.marks:
             return False
         trial.marks = marks
@@ -293,10 +292,8 @@ class Trials(Runs):
         return int(attributes[_INTERVAL])
 
     def _end_early(self, trial: SearchTrial, state: str) -> None:
-        from optuna.trial import TrialState
-
         trial.early_end = state
-        self._study.tell(trial.number, state=TrialState.PRUNED if state == "pruned" else TrialState.FAIL)
+        self._tell(trial.number, "PRUNED" if state == "pruned" else "FAIL")
         self._say(
             f"trial_{trial.number} " + (f"is pruned at step {trial.last}." if state == "pruned" else "has failed.")
         )
@@ -306,61 +303,39 @@ class Trials(Runs):
 
     def _close(self, trial: SearchTrial) -> None:
         """Tell the study the value of a trial whose runs have ended."""
-        from optuna.trial import TrialState
-
         if any(run.process is not None or run.state in ("waits", "stopped") for run in trial.runs):
             return
         if trial.early_end is None:
-            for run in trial.runs:
-                self._score.check(run.run)
-            self._report(trial)  # rows that came after the last look; nothing is left to prune
             values = [self._score.final(run.run) for run in trial.runs]
+            self._report(trial)  # rows that came after the last look; nothing is left to prune
             value = sum(values) / len(values)
             if math.isfinite(value):
                 self._study.tell(trial.number, value)
                 self._say(f"trial_{trial.number} has the value {value:.6g}.")
             else:
                 self._say(f"trial_{trial.number} has failed: {self._score.y} has no value in the last rows.")
-                self._study.tell(trial.number, state=TrialState.FAIL)
-        trial.lock.close()
+                self._tell(trial.number, "FAIL")
+        _unlock(trial)
         self._next_look = 0.0
 
 
 def n_begun(study: optuna.Study) -> int:
     """Return the number of trials without those that a user has enqueued and that have not begun."""
-    from optuna.trial import TrialState
-
-    return sum(trial.state != TrialState.WAITING for trial in study.get_trials(deepcopy=False))
+    return sum(trial.state.name != "WAITING" for trial in study.get_trials(deepcopy=False))
 
 
-@contextmanager
-def alone(folder: Path) -> Iterator[bool]:
-    """Hold the lock of a search while the block runs; give False if another searcher has it now."""
-    lock = open_lock(folder / LOCK_FILE)
+def _unlock(trial: SearchTrial) -> None:
+    if trial.lock >= 0:
+        os.close(trial.lock)
+        trial.lock = -1
+
+
+def _columns_of(run: GridRun) -> Mapping[str, list[float]]:
+    """Return the columns in the log of the newest start of a run; none where there is no log yet."""
     try:
-        lock_file(lock)  # without locks `held_grid` has warned
-    except BlockingIOError:
-        os.close(lock)
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        os.close(lock)
-
-
-def _rows_of(run: GridRun) -> list[dict[str, str]]:
-    """Return the whole rows in the log of a run; none where there is no log yet."""
-    try:
-        text = _log_of(run).read_text(encoding="utf-8")
+        return read_progress(run.directories[-1])
     except OSError:
-        return []
-    return list(csv.DictReader(text[: text.rfind("\n") + 1].splitlines()))
-
-
-def _log_of(run: GridRun) -> Path:
-    """Return the log of the newest start of a run."""
-    return run.directories[-1] / PROGRESS_FILE
+        return {}
 
 
 def _mark(path: Path) -> tuple[int, int]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, overload
 
@@ -45,60 +45,55 @@ class VariantLevel:
     """Name of the folder of each combination."""
 
     def __post_init__(self) -> None:
-        """Refuse levels that make no grid."""
+        """Raise an error for a level that makes no grid."""
+        who = f"VariantLevel({[*self.keys]!r:.60})"
         if not self.keys or not self.values:
-            raise ValueError(f"{self._who} has no {'values' if self.keys else 'keys'}; expected some. Give them.")
-        self._check_keys()
-        self._check_values()
-        self._check_names()
-
-    def _check_keys(self) -> None:
-        for key in self.keys:
-            if isinstance(key, str) or not key or not all(isinstance(name, str) for name in key):
-                raise TypeError(f"{self._who}: got the key {key!r}; expected a tuple of names. Write ({key!r},).")
-        paths = [tuple(key) for key in self.keys]
-        if any(_overlap(a, b) for a, b in combinations(paths, 2)):
-            raise ValueError(
-                f"{self._who}: a key comes twice in {list(self.keys)}, or is inside another one; expected each setting "
-                "once. Remove one."
-            )
-
-    def _check_values(self) -> None:
+            raise ValueError(f"{who} has no {'values' if self.keys else 'keys'}; expected some. Give them.")
+        check_keys(who, self.keys, "Remove one.")
         for values in self.values:
             if isinstance(values, str) or not isinstance(values, Sequence) or len(values) != len(self.keys):
                 raise ValueError(
-                    f"{self._who}: got the combination {values!r}; expected {len(self.keys)} value(s), one for each of "
+                    f"{who}: got the combination {values!r}; expected {len(self.keys)} value(s), one for each of "
                     f"{list(self.keys)}. Write it as a tuple, such as (1e-3,) for one key."
                 )
-
-    def _check_names(self) -> None:
         if len(self.dir_names) != len(self.values):
             raise ValueError(
-                f"{self._who}: got {len(self.dir_names)} dir_names for {len(self.values)} combinations; expected one "
-                "for each. Name every combination."
+                f"{who}: got {len(self.dir_names)} dir_names for {len(self.values)} combinations; expected one for "
+                "each. Name every combination."
             )
-        for name in self.dir_names:
-            if not isinstance(name, str) or not name or {".", ".."} & set(name.split(os.sep)) or name[0] == os.sep:
-                raise ValueError(f"{self._who}: got the dir_name {name!r}; expected the name of a folder. Correct it.")
-            if any(len(part.encode()) > _LONGEST_NAME for part in name.split(os.sep)):
-                raise ValueError(
-                    f"{self._who}: the dir_name {name!r:.60} is longer than {_LONGEST_NAME} bytes, which no file "
-                    "system takes; expected a shorter one. Name the value instead of writing it out."
-                )
-        doubles = sorted({name for name in self.dir_names if list(self.dir_names).count(name) > 1})
-        if doubles:
+        _check_names(who, self.dir_names)
+
+
+def check_keys(who: str, keys: Iterable[object], mend: str) -> None:
+    """Raise an error unless keys are tuples of names, and none is the same as another or inside of it."""
+    paths: list[tuple[str, ...]] = []
+    for key in keys:
+        if isinstance(key, str) or not isinstance(key, Sequence) or not key or {*map(type, key)} != {str}:
+            raise TypeError(f"{who}: got the key {key!r}; expected a tuple of names. Write ({key!r},).")
+        paths.append(tuple(key))
+    for a, b in combinations(paths, 2):
+        n = min(len(a), len(b))
+        if a[:n] == b[:n]:
             raise ValueError(
-                f"{self._who}: the name {doubles[0]!r} comes twice in dir_names; expected one folder for each "
-                "combination, as runs of two would be mixed. Rename one."
+                f"{who}: one of the settings {'.'.join(a)} and {'.'.join(b)} is the other, or inside of it; expected "
+                f"each setting once. {mend}"
             )
 
-    @property
-    def _who(self) -> str:
-        return f"VariantLevel({[*self.keys]!r:.60})"
 
-    def variants(self) -> list[Variant]:
-        """Return the changes of each combination."""
-        return [nested(self.keys, values) for values in self.values]
+def _check_names(who: str, names: Sequence[str]) -> None:
+    for i, name in enumerate(names):
+        if not isinstance(name, str) or not name or {".", ".."} & set(name.split(os.sep)) or name[0] == os.sep:
+            raise ValueError(f"{who}: got the dir_name {name!r}; expected the name of a folder. Correct it.")
+        if any(len(part.encode()) > _LONGEST_NAME for part in name.split(os.sep)):
+            raise ValueError(
+                f"{who}: the dir_name {name!r:.60} is longer than {_LONGEST_NAME} bytes, which no file system takes; "
+                "expected a shorter one. Name the value instead of writing it out."
+            )
+        if name in names[:i]:
+            raise ValueError(
+                f"{who}: the name {name!r} comes twice in dir_names; expected one folder for each combination, as runs "
+                "of two would be mixed. Rename one."
+            )
 
 
 def make_variants(*levels: VariantLevel) -> tuple[list[Variant], list[str]]:
@@ -115,20 +110,10 @@ def make_variants(*levels: VariantLevel) -> tuple[list[Variant], list[str]]:
     """
     if not levels:
         raise ValueError("make_variants: got no level, so that the grid is empty; expected one or more VariantLevel.")
-    for i, level in enumerate(levels):
-        for key in level.keys:
-            inside = [other for later in levels[i + 1 :] for other in later.keys if _overlap(tuple(key), tuple(other))]
-            if inside:
-                raise ValueError(
-                    f"make_variants: two levels change {'.'.join(key)} ({'.'.join(inside[0])}); expected each setting "
-                    "in one level. Put both into one level, which lists the combinations."
-                )
-    variants = []
-    for combination in product(*(level.variants() for level in levels)):
-        variant: Variant = {}
-        for changes in combination:
-            variant = _merged(variant, changes)
-        variants.append(deepcopy(variant))
+    keys = [key for level in levels for key in level.keys]
+    check_keys("make_variants", keys, "Put both into one level, which lists the combinations.")
+    points = product(*(level.values for level in levels))
+    variants = [nested(keys, deepcopy([*chain(*point)])) for point in points]
     log_dirs = [os.path.join(*names) for names in product(*(level.dir_names for level in levels))]
     check_grid(variants, log_dirs)
     return variants, log_dirs
@@ -283,30 +268,15 @@ def _fresh(value: object) -> object:
     return tuple(_fresh(x) for x in value) if type(value) is tuple else value
 
 
-def nested(keys: Sequence[Sequence[str]], values: Sequence[object]) -> Variant:
-    """Return the nested changes that set some values by their paths."""
+def nested(keys: Iterable[Sequence[str]], values: Iterable[object]) -> Variant:
+    """Return the nested changes that set some values by their paths, of which none is inside of another."""
     variant: Variant = {}
-    for key, value in zip(keys, values, strict=True):
-        *outer, name = key
-        inner = {name: value}
-        for name in reversed(outer):
-            inner = {name: inner}
-        variant = _merged(variant, inner)
+    for (*outer, name), value in zip(keys, values, strict=True):
+        inner = variant
+        for part in outer:
+            inner = inner.setdefault(part, {})
+        inner[name] = value
     return variant
-
-
-def _merged(a: Variant, b: Variant) -> Variant:
-    """Return two changes as one, where neither changes what the other changes."""
-    merged = dict(a)
-    for key, value in b.items():
-        old = merged.get(key)
-        merged[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return merged
-
-
-def _overlap(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
-    n = min(len(a), len(b))
-    return a[:n] == b[:n]
 
 
 def _json_of(variant: Mapping[str, object], log_dir: str) -> str:

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
+from types import TracebackType
 
-from rlpyt.logging.console import Verbosity, check_verbosity
-from rlpyt.logging.interrupt import end_in_one_line
 from rlpyt.logging.params import run_params
 from rlpyt.logging.run_directory import IfTaken, Resume, hold_run_directory, outcome_of, record_status
-from rlpyt.logging.run_logger import Logger
-from rlpyt.logging.silent import SilentLogger
+from rlpyt.logging.run_logger import Logger, SilentLogger, Verbosity, check_choices
 from rlpyt.logging.sinks import Sink
-from rlpyt.logging.snapshots import SnapshotMode, check_snapshot_settings
+from rlpyt.logging.snapshots import SnapshotMode
 from rlpyt.logging.tensorboard_sink import TensorBoardSink
 from rlpyt.utils.arguments import named_arguments
 from rlpyt.utils.launched import Launched
 
+_Hook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
+_LOGGED = "_was_logged_by_rlpyt"
 _CURRENT: ContextVar[Logger | None] = ContextVar("rlpyt_logger", default=None)
 
 
@@ -120,8 +121,7 @@ def logger_context(
     if snapshot_gap is None:
         outside = current_logger()
         snapshot_gap = outside.snapshot_gap if outside.directory is None else 1
-    check_snapshot_settings(snapshot_mode, snapshot_gap)
-    check_verbosity(verbosity)
+    check_choices(verbosity, snapshot_mode, snapshot_gap)
     launched = Launched.from_environment()
     if launched is not None and launched.rank > 0:
         with silent_context() as silent:
@@ -165,7 +165,7 @@ def logger_context(
         taken = run_ID is not None and found != str(run_ID)
         logger.log(f"run directory: {directory}" + (f" (run_{run_ID} is taken by another run)" if taken else ""))
         logger.record_params(run_params(log_params, name, _actual_id(run_ID, found), arguments))
-        with end_in_one_line(logger):
+        with _ending_in_one_line(logger):
             yield logger
 
 
@@ -181,3 +181,34 @@ def _with_prefix(log_dir: Path) -> Path:
     if data in (Path.cwd() / log_dir).parents:
         return log_dir
     return data / "local" / datetime.now().strftime("%Y%m%d/%H%M%S") / log_dir
+
+
+@contextlib.contextmanager
+def _ending_in_one_line(logger: Logger) -> Iterator[None]:
+    """Log that Ctrl-C has stopped the block, and print no traceback if it ends the script.
+
+    The KeyboardInterrupt is raised again unchanged. It stops a loop over runs and the cell of a notebook, a caller may
+    catch it, and a script that it ends has the exit code of Ctrl-C (130 in a shell). `status.json` has the traceback.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        logger.notice(f"Interrupted by Ctrl-C. What was saved stays in {logger.directory}.")
+        vars(interrupt)[_LOGGED] = True  # a reference would keep the traceback, and with it the memory of the run
+        sys.excepthook = _silent_on_logged(sys.excepthook)
+        raise
+
+
+def _silent_on_logged(other: _Hook) -> _Hook:
+    """Return a hook of `sys` that prints what another one prints, but no interrupts that were logged."""
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not _was_logged(error):
+            other(kind, error, trace)
+
+    return hook
+
+
+def _was_logged(error: BaseException | None) -> bool:
+    """Return whether this is a logged interrupt, or another Ctrl-C while one is handled."""
+    return isinstance(error, KeyboardInterrupt) and (_LOGGED in vars(error) or _was_logged(error.__context__))

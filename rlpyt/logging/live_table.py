@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import isfinite, nan
 
 from rlpyt.logging.sinks import STATISTICS, Row, statistics_of
-from rlpyt.utils.terminal import Region, bar, clock, sparkline
+from rlpyt.utils.terminal import WIDEST, Region, bar, clock, region_below_prints, sparkline
 
 _SECONDS = 0.2  # between drawings while nothing but the progress has changed
 _ROWS_OF_SPEED = 5
@@ -39,64 +40,73 @@ class History:
 
 
 class LiveTable:
-    """Table of the run at hand, which is drawn in place.
+    """Table of the run at hand. A terminal shows it in place while the block of `drawn` runs, and nothing else does."""
 
-    Args:
-        region: where it is drawn.
-        total_steps: steps at the end of the run.
-        steps: steps that are done, by earlier starts of the run.
-    """
+    def __init__(self) -> None:
+        self._region: Region | None = None
 
-    def __init__(self, region: Region, total_steps: int, steps: int = 0) -> None:
-        self._region, self._total, self._steps = region, total_steps, steps
-        self._speeds = deque([(time.monotonic(), steps)], maxlen=_ROWS_OF_SPEED)  # when a row was written, and where
-        self._start = self._speeds[0][0]
+    @property
+    def is_drawn(self) -> bool:
+        """Whether a terminal shows the table now."""
+        return self._region is not None
+
+    @contextmanager
+    def drawn(self, total_steps: int, steps: int, earlier: Mapping[str, Sequence[float]]) -> Iterator[None]:
+        """Draw the table while the block runs.
+
+        Args:
+            total_steps: steps at the end of the run.
+            steps: steps that are done, by earlier starts of the run.
+            earlier: columns of their rows, with which the curves begin.
+        """
+        self._total, self._steps = total_steps, steps
+        self._start, self._drawn = time.monotonic(), 0.0
+        self._speeds = deque([(self._start, steps)], maxlen=_ROWS_OF_SPEED)  # when a row was written, and where
         self._row: Row = {}
-        self._histories: dict[str, History] = {}
         self._part = ""
-        self._drawn = 0.0
-
-    def remember(self, columns: Mapping[str, Sequence[float]]) -> None:
-        """Begin the curves with the rows of earlier starts of the run."""
-        for values in zip(*columns.values(), strict=True):
-            self._keep(dict(zip(columns, values, strict=True)))
+        self._histories: dict[str, History] = {}
+        for values in zip(*earlier.values(), strict=True):
+            self._keep(dict(zip(earlier, values, strict=True)))
+        with region_below_prints() as region:
+            self._region = region
+            try:
+                yield
+            finally:
+                region.end_line()
+                self._draw()
+                self._region = None
 
     def write(self, row: Row) -> None:
         """Show a row."""
-        self._row, self._part = row, ""
-        self._keep({key: x for key, x in row.items() if not isinstance(x, str)})
-        self._speeds.append((time.monotonic(), self._steps))
-        self.draw()
+        if self._region is not None:
+            self._row, self._part = row, ""
+            self._keep({key: x for key, x in row.items() if not isinstance(x, str)})
+            self._speeds.append((time.monotonic(), self._steps))
+            self._draw()
 
     def show_steps(self, steps: int) -> None:
         """Show how many steps are done."""
-        self._steps = steps
-        self._draw_soon()
+        if self._region is not None:
+            self._steps = steps
+            self._draw(_SECONDS)
 
     def show_part(self, name: str, fraction: float) -> None:
         """Show how far a part of the run is, such as an evaluation."""
-        if fraction < 1.0 or self._part:
+        if self._region is not None and (fraction < 1.0 or self._part):
             self._part = f"{name}: {fraction:.0%}" if fraction < 1.0 else ""
-            self._draw_soon()
+            self._draw(_SECONDS)
 
     def forget_place(self) -> None:
-        """Draw below what stands on the terminal, as something else has written there."""
-        self._region.forget()
+        """Draw below what stands on the terminal, as the handler of a signal has written there."""
+        if self._region is not None:
+            self._region.forget()
 
-    def end(self) -> None:
-        """Draw the table for the last time."""
-        self._region.end_line()
-        self.draw()
-
-    def draw(self) -> None:
-        """Draw the table now."""
-        self._drawn = time.monotonic()
-        size = shutil.get_terminal_size()
-        self._region.draw(self._lines(min(size.columns - 1, 120), size.lines - 1))
-
-    def _draw_soon(self) -> None:
-        if time.monotonic() > self._drawn + _SECONDS:
-            self.draw()
+    def _draw(self, after: float = 0.0) -> None:
+        """Draw the table, if it was not drawn some seconds ago."""
+        if self._region is not None and time.monotonic() >= self._drawn + after:
+            self._drawn = time.monotonic()
+            size = shutil.get_terminal_size()
+            self._region.draw(self._lines(min(size.columns - 1, WIDEST), size.lines - 1))
 
     def _keep(self, row: Mapping[str, float]) -> None:
         for key, value in row.items():
@@ -127,7 +137,7 @@ class LiveTable:
         while len(text := "  ".join(texts)) > width and len(texts) > 1:
             texts.pop()
         room = min(40, width - len(text) - 1)
-        return f"{bar(done, room, self._region.draws_unicode)} {text}" if room >= 5 else text
+        return f"{bar(done, room)} {text}" if room >= 5 else text
 
     def _speed(self) -> float:
         """Return steps per second since some rows ago."""
@@ -148,8 +158,7 @@ class LiveTable:
             curve = width - first - sum(widths) - 2 * len(widths) - 2
             if curve >= _LEAST_CURVE:
                 break
-        unicode = self._region.draws_unicode
-        curves = ["", *(sparkline(self._bins(keys[0]), max(0, min(curve, 48)), unicode) for keys in many.values())]
+        curves = ["", *(sparkline(self._bins(keys[0]), max(0, min(curve, 48))) for keys in many.values())]
         lines = []
         for name, line, drawn in zip(["", *many], cells, curves, strict=True):
             numbers = "  ".join(f"{cell:>{n}}" for cell, n in zip(line, widths, strict=True))

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Literal, NoReturn
 
 from rlpyt.logging.context import current_logger
-from rlpyt.logging.snapshots import SnapshotMode
+from rlpyt.logging.snapshots import SnapshotMode, check_snapshot_settings
 
 __all__ = [
     "log",
@@ -58,12 +58,12 @@ def prefix(key: str) -> AbstractContextManager[None]:
 
 def push_prefix(prefix: str) -> None:
     """Put a prefix before every line of text until `pop_prefix`."""
-    current_logger().push_prefix(prefix)
+    current_logger().prefixes.append(prefix)
 
 
 def pop_prefix() -> None:
     """Undo the last `push_prefix`."""
-    current_logger().pop_prefix()
+    current_logger().prefixes.pop()
 
 
 def tabular_prefix(key: str) -> AbstractContextManager[None]:
@@ -73,12 +73,12 @@ def tabular_prefix(key: str) -> AbstractContextManager[None]:
 
 def push_tabular_prefix(key: str) -> None:
     """Put a prefix before every column name recorded until `pop_tabular_prefix`."""
-    current_logger().push_tabular_prefix(key)
+    current_logger().tabular_prefixes.append(key)
 
 
 def pop_tabular_prefix() -> None:
     """Undo the last `push_tabular_prefix`."""
-    current_logger().pop_tabular_prefix()
+    current_logger().tabular_prefixes.pop()
 
 
 def record_tabular(key: str, val: object) -> None:
@@ -123,7 +123,8 @@ def get_snapshot_mode() -> SnapshotMode:
 
 def set_snapshot_mode(mode: SnapshotMode) -> None:
     """Set the snapshot mode: none, last, all, gap or last+gap."""
-    current_logger().set_snapshot_mode(mode)
+    check_snapshot_settings(mode, get_snapshot_gap())
+    current_logger().snapshot_mode = mode
 
 
 def get_snapshot_gap() -> int:
@@ -133,7 +134,8 @@ def get_snapshot_gap() -> int:
 
 def set_snapshot_gap(gap: int) -> None:
     """Set the iterations between snapshots of the modes with gap."""
-    current_logger().set_snapshot_gap(gap)
+    check_snapshot_settings(get_snapshot_mode(), gap)
+    current_logger().snapshot_gap = gap
 
 
 def __getattr__(name: str) -> NoReturn:

@@ -24,7 +24,7 @@ class ProgBarCounter:
     def __init__(self, total_count: int, name: str = "next row") -> None:
         self._count, self._total, self._name = 0, max(total_count, 1), name
         self._logger = current_logger()
-        shows = self._logger.shows_progress and self._logger.live is None and can_redraw(sys.stderr)
+        shows = self._logger.shows_progress and not self._logger.live.is_drawn and can_redraw(sys.stderr)
         self._bar = Region(sys.stderr) if shows else None
         self._start = self._drawn = time.monotonic()
 
@@ -33,7 +33,7 @@ class ProgBarCounter:
         if current_count <= self._count:
             return
         self._count = min(current_count, self._total)
-        if self._logger.live is not None:
+        if self._logger.live.is_drawn:
             self._logger.live.show_part(self._name, self._count / self._total)
         elif self._bar is not None and (self._count == self._total or time.monotonic() > self._drawn + _SECONDS):
             self._drawn = time.monotonic()
@@ -41,14 +41,14 @@ class ProgBarCounter:
 
     def stop(self) -> None:
         """Complete the bar; later updates have no effect."""
-        if self._bar is not None and self._logger.live is None:
-            self._bar.draw([f"{self._name} [{bar(1.0, 30, False)}] 100% | {clock(self._seconds())} in all"])
+        if self._bar is not None and not self._logger.live.is_drawn:
+            self._bar.draw([f"{self._name} [{bar(1.0, 30)}] 100% | {clock(self._seconds())} in all"])
         self._bar = None
 
     def _line(self) -> str:
         done = self._count / self._total
         left = clock(self._seconds() * (1 - done) / done)
-        return f"{self._name} [{bar(done, 30, False)}] {done:4.0%} | {left} left"
+        return f"{self._name} [{bar(done, 30)}] {done:4.0%} | {left} left"
 
     def _seconds(self) -> float:
         return time.monotonic() - self._start

@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
+import torch
 
-from rlpyt.logging.console import Console, Verbosity, pushed
-from rlpyt.logging.files import MAY_PASS, write_json
+from rlpyt.logging.files import MAY_PASS, open_to_append, write_json
+from rlpyt.logging.live_table import LiveTable, row_in_one_line
 from rlpyt.logging.params import to_json
-from rlpyt.logging.sinks import STATISTICS, ConsoleTable, CsvSink, RefusedBySink, Row, RunSink, Sink
-from rlpyt.logging.snapshots import (
-    SnapshotMode,
-    check_snapshot_settings,
-    save_snapshot,
-    snapshot_names,
-)
-from rlpyt.logging.values import to_cell, to_numbers
+from rlpyt.logging.plots import read_progress
+from rlpyt.logging.sinks import STATISTICS, ConsoleTable, CsvSink, Sink, Sinks, print_line
+from rlpyt.logging.snapshots import SnapshotMode, check_snapshot_settings, save_snapshot, snapshot_names
 from rlpyt.run_records import read_json
 from rlpyt.types import StateDict
+from rlpyt.utils.terminal import WIDEST, can_redraw
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Verbosity = Literal["table", "lines", "quiet"]
+"""What a run prints: "table": text, and a table of every row, in a terminal one that is drawn in place; "lines": one
+line for each row, why the run ends early or does nothing, and warnings; "quiet": warnings only. Files get everything in
+any case."""
+
+Cell = float | int | str
 _STATISTICS: Mapping[str, Callable[[np.ndarray], Any]] = dict(
     zip(STATISTICS, (np.mean, np.std, np.median, np.min, np.max), strict=True)
 )
@@ -33,12 +42,12 @@ _STATISTICS: Mapping[str, Callable[[np.ndarray], Any]] = dict(
 class HeldRow(NamedTuple):
     """Row of the log that is not written yet, apart from the one that is being recorded."""
 
-    values: dict[str, float | int | str]
+    values: dict[str, Cell]
     step: int
     """CumSteps, the x-axis of sinks that have one."""
 
 
-class Logger(Console):
+class Logger:
     """Logger that writes to the console and, with a directory, to the files of a run.
 
     The files are `progress.csv`, `debug.log`, `params.json` and the snapshots. A full disk, or a network folder that
@@ -55,8 +64,11 @@ class Logger(Console):
         line_columns: what "lines" shows of a row, see `logger_context`.
 
     Raises:
-        ValueError: if the snapshot settings are wrong.
+        ValueError: if the verbosity or the snapshot settings are wrong.
     """
+
+    is_silent: ClassVar[bool] = False
+    """Whether another replica writes for this one."""
 
     def __init__(
         self,
@@ -69,32 +81,113 @@ class Logger(Console):
         verbosity: Verbosity = "table",
         line_columns: Sequence[str] = (),
     ) -> None:
-        super().__init__(directory, verbosity, line_columns)
-        check_snapshot_settings(snapshot_mode, snapshot_gap)
-        self.resumes = resumes
-        self.on_row: Callable[[Row, int], None] | None = None
+        check_choices(verbosity, snapshot_mode, snapshot_gap)
+        self.directory = None if directory is None else Path(directory)
+        self.snapshot_mode, self.snapshot_gap = snapshot_mode, snapshot_gap
+        self.resumes, self.verbosity, self.line_columns = resumes, verbosity, line_columns
+        self.live = LiveTable()
+        self.texts: list[str] | None = None
+        """What was logged, for another process that logs it; None prints it here."""
+        self.on_row: Callable[[Mapping[str, Cell], int], None] | None = None
         """Is called with every row, and its step, after all sinks."""
         self.notes: dict[str, str] = {}
         """What `status.json` says beside the status at the end."""
-        self.snapshot_mode = snapshot_mode
-        self.snapshot_gap = snapshot_gap
+        self.prefixes: list[str] = []
+        self.tabular_prefixes: list[str] = []
         self.pid = os.getpid()
-        self._tabular_prefixes: list[str] = []
-        self._row: dict[str, float | int | str] = {}
+        self._said: set[str] = set()
+        self._row: dict[str, Cell] = {}
         self._unwritten_params: dict[str, object] = {}
-        self._n_rows = 0
-        self._step = 0
+        self._n_rows = self._step = 0
         self._csv = None if self.directory is None else CsvSink(self.directory / "progress.csv")
         self._own_sinks: list[Sink] = [*([] if self._csv is None else [self._csv]), ConsoleTable(self._log_table)]
-        self._sinks = [sink for sink in sinks if self._begins(sink)]
+        self._sinks = Sinks(sinks, self.directory, self.warn, self.warn_once)
 
-    def push_tabular_prefix(self, text: str) -> None:
-        """Put `text` before every column name recorded until `pop_tabular_prefix`."""
-        self._tabular_prefixes.append(text)
+    # ---- text ----
 
-    def pop_tabular_prefix(self) -> None:
-        """Undo the last `push_tabular_prefix`."""
-        self._tabular_prefixes.pop()
+    def log(self, text: str, with_prefix: bool = True) -> None:
+        """Print text, and append it to `debug.log` with the time before each line; only "table" prints it."""
+        self._log(text, self.verbosity == "table", with_prefix)
+
+    def notice(self, text: str) -> None:
+        """Log what "lines" prints too, such as why a run has ended."""
+        self._log(text, self.verbosity != "quiet")
+
+    def warn(self, text: str) -> None:
+        """Log a warning, which is printed at every verbosity."""
+        self._log(f"WARNING: {text}", is_shown=True)
+
+    def warn_once(self, key: str, text: str) -> None:
+        """Log a warning the first time that it is called with `key`."""
+        if key not in self._said:
+            self._said.add(key)
+            self.warn(text)
+
+    def take_warnings(self) -> list[str]:
+        """Return the warnings that were kept for another process to log: none here."""
+        return []
+
+    def log_drawn(self, text: str, draw: Callable[[], RenderableType]) -> None:
+        """Log a text of several lines, in whose place a terminal shows what rich draws.
+
+        Args:
+            text: for `debug.log`, and for outputs that are no terminal.
+            draw: returns what rich draws; called where it is shown.
+        """
+        drawn = _lines_of(draw()) if self.shows_progress and can_redraw(sys.stdout) else None
+        self._log(text, self.verbosity == "table", drawn=drawn)
+
+    def _log_table(self, text: str) -> None:
+        self._log(text, self.verbosity == "table" and not self.live.is_drawn)
+
+    def _log(self, text: str, is_shown: bool, with_prefix: bool = True, drawn: Sequence[str] | None = None) -> None:
+        if self.texts is not None:
+            self.texts.append(text)
+            return
+        prefix = "".join(self.prefixes) if with_prefix else ""
+        lines = [prefix + line for line in text.split("\n")]
+        if self.directory is not None:
+            time = datetime.now().isoformat(sep=" ", timespec="milliseconds")
+            content = "".join(f"{time} | {line}\n" for line in lines)
+            # The text is on the console, too. A disk error must not end the run.
+            with (
+                contextlib.suppress(OSError),
+                open(open_to_append(self.directory / "debug.log"), "ab") as file,
+            ):
+                file.write(content.encode(errors="backslashreplace"))
+        if is_shown:
+            print_line("\n".join(lines if drawn is None else [prefix + line for line in drawn]))
+
+    @contextlib.contextmanager
+    def prefix(self, text: str) -> Iterator[None]:
+        """Put `text` before every line of text while the block runs; blocks nest."""
+        with _pushed(self.prefixes, text):
+            yield
+
+    # ---- the table of the run ----
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether bars show the progress of the run."""
+        return self.verbosity == "table" and not self.is_silent
+
+    @contextlib.contextmanager
+    def live_table(self, total_steps: int, steps: int) -> Iterator[None]:
+        """Draw one table of the run in place while the block runs, instead of printing one for each row.
+
+        Args:
+            total_steps: at the end of the run.
+            steps: that are done.
+        """
+        if not self.shows_progress or not can_redraw(sys.stdout):
+            yield
+            return
+        directory = self.directory if steps else None
+        earlier = read_progress(directory) if directory and (directory / "progress.csv").exists() else {}
+        with self.live.drawn(total_steps, steps, earlier):
+            yield
+
+    # ---- rows ----
 
     @property
     def has_rows(self) -> bool:
@@ -104,7 +197,7 @@ class Logger(Console):
     @contextlib.contextmanager
     def tabular_prefix(self, text: str) -> Iterator[None]:
         """Put `text` before every column name recorded while the block runs; blocks nest."""
-        with pushed(self._tabular_prefixes, text):
+        with _pushed(self.tabular_prefixes, text):
             yield
 
     def record_tabular(self, key: str, value: object) -> None:
@@ -117,7 +210,7 @@ class Logger(Console):
         Raises:
             TypeError: if the value is anything else.
         """
-        self._row["".join(self._tabular_prefixes) + key] = to_cell(key, value)
+        self._row["".join(self.tabular_prefixes) + key] = _to_cell(key, value)
 
     def record_tabular_misc_stat(self, key: str, values: object, placement: Literal["front", "back"] = "back") -> None:
         """Put Average, Std, Median, Min and Max of some values into the next row.
@@ -160,10 +253,10 @@ class Logger(Console):
                 sink.write(row, self._step)
         if self._unwritten_params:
             self.record_params({})
-        self.show_row(row, self._step)
-        for sink in self._sinks:
-            with self._sink_may_fail(sink):
-                sink.write(row, self._step)
+        self.live.write(row)
+        if self.verbosity == "lines":
+            print_line(row_in_one_line(row, self._step, self.line_columns))
+        self._sinks.write(row, self._step)
         if self.on_row is not None:
             self.on_row(row, self._step)
 
@@ -179,31 +272,15 @@ class Logger(Console):
             row: what was recorded of it before; columns keep their places.
             record: records what is known only now. Values recorded before this call belong to the next row.
         """
-        newer, prefixes = self._row, self._tabular_prefixes
-        self._row, self._tabular_prefixes = row.values, []
+        newer, prefixes = self._row, self.tabular_prefixes
+        self._row, self.tabular_prefixes = row.values, []
         try:
             record()
             self.dump_tabular(row.step)
         finally:
-            self._row, self._tabular_prefixes = newer, prefixes
+            self._row, self.tabular_prefixes = newer, prefixes
 
-    def set_snapshot_mode(self, mode: SnapshotMode) -> None:
-        """Set the snapshot mode; see `snapshot_names`.
-
-        Raises:
-            ValueError: if there is no such mode.
-        """
-        check_snapshot_settings(mode, self.snapshot_gap)
-        self.snapshot_mode = mode
-
-    def set_snapshot_gap(self, gap: int) -> None:
-        """Set the iterations between snapshots, for the modes with gap.
-
-        Raises:
-            ValueError: if the gap is below 1.
-        """
-        check_snapshot_settings(self.snapshot_mode, gap)
-        self.snapshot_gap = gap
+    # ---- files ----
 
     def save_itr_params(self, itr: int, params: Mapping[str, object]) -> list[Path]:
         """Save the snapshot of an iteration under the names of the snapshot mode.
@@ -263,10 +340,7 @@ class Logger(Console):
         """
         self._n_rows, self._step = state["n_rows"], state["step"]
         self._row = dict(state.get("row", self._row))  # absent in checkpoints of earlier versions, as is "waiting"
-        for sink in self._sinks:
-            if isinstance(sink, RunSink):
-                with self._sink_may_fail(sink):
-                    sink.rewind(self._step)
+        self._sinks.rewind(self._step)
         if self._csv is None:
             return
         found = self._csv.rewind(self._n_rows, state["keys"], state.get("waiting", ()))
@@ -282,43 +356,13 @@ class Logger(Console):
         Args:
             outcome: of the run, see `RunSink.end`.
         """
-        sinks, self._sinks = self._sinks, []
-        for sink in sinks:
-            if isinstance(sink, RunSink):
-                with self._sink_may_fail(sink):
-                    sink.end(outcome)
-            with self._sink_may_fail(sink):
-                sink.close()
+        self._sinks.close(outcome)
         if self._unwritten_params:
             self.record_params({})
         own, self._own_sinks = self._own_sinks, []
         for sink in own:
             with self._disk_may_fail("the last rows of the log"):
                 sink.close()
-
-    def _begins(self, sink: Sink) -> bool:
-        """Return whether a sink is there; one that follows the run begins."""
-        if self.directory is None or not isinstance(sink, RunSink):
-            return True
-        begun = False
-        with self._sink_may_fail(sink):
-            sink.begin(self.directory)
-            begun = True
-        return begun
-
-    @contextlib.contextmanager
-    def _sink_may_fail(self, sink: Sink) -> Iterator[None]:
-        try:
-            yield
-        except RefusedBySink as error:  # which a sink raises once for each setting or column
-            self.warn(f"the sink {type(sink).__name__}: {error}. They are missing there, and the run goes on.")
-        except Exception as error:  # of any kind: a server that is down must not end a run of days
-            name, what = type(sink).__name__, type(error).__name__
-            self.warn_once(
-                f"{name} {what}",
-                f"the sink {name} raised, and what it was given is missing there; the run goes on and says this once.\n"
-                + "".join(traceback.format_exception(error)).rstrip(),
-            )
 
     @contextlib.contextmanager
     def _disk_may_fail(self, what: str) -> Iterator[None]:
@@ -328,3 +372,100 @@ class Logger(Console):
             if error.errno not in MAY_PASS:
                 raise
             self.warn(f"{what} was not written, the run goes on without: {error}")
+
+
+class SilentLogger(Logger):
+    """Logger of a replica that is not the first: it writes nothing, and keeps warnings for a row of replica 0."""
+
+    is_silent: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._warnings: list[str] = []
+
+    def _log(self, text: str, is_shown: bool, with_prefix: bool = True, drawn: Sequence[str] | None = None) -> None:
+        pass
+
+    def warn(self, text: str) -> None:
+        """Keep a warning."""
+        self._warnings.append(text)
+
+    def warn_once(self, key: str, text: str) -> None:
+        """Do nothing: what is said once is found by all replicas."""
+
+    def take_warnings(self) -> list[str]:
+        """Return the warnings since the last call."""
+        warnings, self._warnings = self._warnings, []
+        return warnings
+
+    def record_tabular(self, key: str, value: object) -> None:
+        """Do nothing."""
+
+    def record_tabular_misc_stat(self, key: str, values: object, placement: Literal["front", "back"] = "back") -> None:
+        """Do nothing: statistics would wait for the device."""
+
+
+def check_choices(verbosity: str, snapshot_mode: str, snapshot_gap: int) -> None:
+    """Raise ValueError unless there are such a verbosity and snapshot settings."""
+    if verbosity not in get_args(Verbosity):
+        raise ValueError(f"verbosity: got {verbosity!r}, expected one of {get_args(Verbosity)}.")
+    check_snapshot_settings(snapshot_mode, snapshot_gap)
+
+
+def _to_cell(key: str, value: object) -> Cell:
+    """Return a value of a row as a plain number or text."""
+    if isinstance(value, torch.Tensor | np.ndarray | np.generic) and np.prod(value.shape) == 1:
+        value = value.item()
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, int | float | str):
+        return value
+    raise TypeError(
+        f"recording {key} for the log: got {type(value).__name__}, expected a number, a text or an "
+        "array of one element. Use record_tabular_misc_stat for many values."
+    )
+
+
+def to_numbers(key: str, values: object) -> np.ndarray:
+    """Return the values of a statistic as float64 [n].
+
+    Args:
+        key: name of the statistic, for the message.
+        values: numbers, scalar tensors, an array or a tensor.
+
+    Raises:
+        TypeError: if the values are not numbers.
+    """
+    try:
+        if isinstance(values, torch.Tensor):
+            # Through float64 on the torch side: numpy has no bfloat16.
+            return values.detach().to("cpu", torch.float64).numpy().ravel()
+        if isinstance(values, Iterable) and not isinstance(values, np.ndarray):
+            values = [float(value) for value in values]
+        return np.asarray(values, dtype=np.float64).ravel()
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"statistics of {key} for the log: {error}; expected numbers, scalar tensors, an array "
+            "or a tensor. Flatten nested values first."
+        ) from error
+
+
+def _lines_of(drawn: RenderableType) -> list[str]:
+    """Return what rich draws, as the text and the codes that a terminal shows it by."""
+    from rich.console import Console  # here, as it takes a while and few starts need it
+
+    file = io.StringIO()
+    width = min(shutil.get_terminal_size().columns, WIDEST)
+    Console(file=file, force_terminal=True, width=width, highlight=False).print(drawn)
+    return file.getvalue().rstrip("\n").splitlines()
+
+
+@contextlib.contextmanager
+def _pushed(prefixes: list[str], text: str) -> Iterator[None]:
+    """Keep a text at the end of a list while the block runs."""
+    n = len(prefixes)
+    prefixes.append(text)
+    try:
+        yield
+    finally:
+        del prefixes[n:]

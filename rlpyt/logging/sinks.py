@@ -8,16 +8,18 @@ import errno
 import importlib
 import io
 import os
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol
+from typing import ParamSpec, Protocol
 
 from rlpyt.logging.files import open_to_append, remove_file, replace_file
 from rlpyt.run_records import open_to_read
 from rlpyt.utils.output import drop_lost_output
 
+_P = ParamSpec("_P")
 Row = Mapping[str, float | int | str]
 """One row of the log: values by column name."""
 
@@ -68,6 +70,65 @@ class RefusedBySink(RuntimeError):
     """Error for settings or columns that a sink does not take; it has all the others."""
 
 
+class Sinks:
+    """Sinks of the user, of which each may fail: that is logged once, and the run goes on.
+
+    Args:
+        sinks: that are to begin.
+        directory: of the run; None if it has none.
+        warn: logs what was refused.
+        warn_once: logs an error the first time that it is called with a key.
+    """
+
+    def __init__(
+        self,
+        sinks: Sequence[Sink],
+        directory: Path | None,
+        warn: Callable[[str], None],
+        warn_once: Callable[[str, str], None],
+    ) -> None:
+        self._warn, self._warn_once = warn, warn_once
+        self._sinks = [sink for sink in sinks if self._begins(sink, directory)]
+
+    def _begins(self, sink: Sink, directory: Path | None) -> bool:
+        return directory is None or not isinstance(sink, RunSink) or self._does(sink, sink.begin, directory)
+
+    def write(self, row: Row, step: int) -> None:
+        """Write one row to all of them."""
+        for sink in self._sinks:
+            self._does(sink, sink.write, row, step)
+
+    def rewind(self, step: int) -> None:
+        """Go on after the row of a step."""
+        for sink in self._sinks:
+            if isinstance(sink, RunSink):
+                self._does(sink, sink.rewind, step)
+
+    def close(self, outcome: str) -> None:
+        """End and close all of them, once."""
+        sinks, self._sinks = self._sinks, []
+        for sink in sinks:
+            if isinstance(sink, RunSink):
+                self._does(sink, sink.end, outcome)
+            self._does(sink, sink.close)
+
+    def _does(self, sink: Sink, call: Callable[_P, None], *args: _P.args, **kwargs: _P.kwargs) -> bool:
+        """Return whether a call of a sink does not raise."""
+        name = type(sink).__name__
+        try:
+            call(*args, **kwargs)
+            return True
+        except RefusedBySink as error:  # which a sink raises once for each setting or column
+            self._warn(f"the sink {name}: {error}. They are missing there, and the run goes on.")
+        except Exception as error:  # of any kind: a server that is down must not end a run of days
+            self._warn_once(
+                f"{name} {type(error).__name__}",
+                f"the sink {name} raised, and what it was given is missing there; the run goes on and says this once.\n"
+                + "".join(traceback.format_exception(error)).rstrip(),
+            )
+        return False
+
+
 def optional_package(name: str, who: str, extra: str) -> ModuleType:
     """Return a package that is optional.
 
@@ -82,8 +143,9 @@ def optional_package(name: str, who: str, extra: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
+        package = (error.name or name).partition(".")[0]
         raise ImportError(
-            f"{who}: the package {extra} was not found; it is optional. Install it with `pip install rlpyt[{extra}]`."
+            f"{who}: the package {package} was not found; it is optional. Install it with `pip install rlpyt[{extra}]`."
         ) from error
 
 

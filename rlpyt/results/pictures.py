@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rlpyt.logging.files import replace_file
+from rlpyt.logging.sinks import optional_package
 from rlpyt.results.curves import aligned_curves
 from rlpyt.results.runs import Folders, folders_of
 from rlpyt.results.statistics import (
@@ -371,13 +372,6 @@ def _legend_height(labels: Sequence[str]) -> float:
 
 
 def _figure(width: float, height: float) -> Figure:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            "Plotting a study: the package matplotlib was not found; it is optional. "
-            "Install it with `pip install rlpyt[plot]`."
-        ) from error
-    figure = Figure(figsize=(width, height))
+    figure: Figure = optional_package("matplotlib.figure", "Plotting a study", "plot").Figure(figsize=(width, height))
     figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.08)
     return figure

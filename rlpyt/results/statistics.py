@@ -1,4 +1,4 @@
-"""Statistics of scores over seeds and tasks, with numpy alone.
+"""Statistics of scores over seeds and tasks.
 
 A matrix of scores has a row for each run and a column for each task. The statistics and the bootstrap are those of
 Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice", NeurIPS 2021.
@@ -6,12 +6,13 @@ Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Prec
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from rlpyt.logging.sinks import optional_package
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -140,7 +141,15 @@ def mean_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
 
     Returns:
         Arrays with an element for each column: nan without a value; low and high are nan for one run.
+
+    Raises:
+        ImportError: if scipy is not installed.
     """
+    if not 0 < confidence < 1:
+        raise ValueError(
+            f"mean_interval: got confidence={confidence}; expected a number between 0 and 1, such as 0.95."
+        )
+    student = optional_package("scipy.special", "mean_interval", "plot")
     array = np.atleast_2d(np.asarray(values, dtype=np.float64))
     known = np.isfinite(array)
     n = known.sum(axis=0)
@@ -148,40 +157,8 @@ def mean_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
         mean = np.where(known, array, 0.0).sum(axis=0) / n
         squares = np.where(known, (array - mean) ** 2, 0.0).sum(axis=0)
         error = np.sqrt(squares / (n - 1) / n)
-    quantiles = {int(k): student_t_quantile(confidence, int(k) - 1) for k in set(n.tolist()) if k > 1}
-    width = error * np.array([quantiles.get(int(k), np.nan) for k in n])
+    width = error * student.stdtrit(n - 1, (1 + confidence) / 2)
     return Interval(mean, mean - width, mean + width)
-
-
-def student_t_quantile(confidence: float, degrees: int) -> float:
-    """Return t such that a Student t variable lies in [-t, t] with probability `confidence`.
-
-    Args:
-        confidence: between 0 and 1.
-        degrees: degrees of freedom, 1 or more.
-    """
-    if not 0 < confidence < 1 or degrees < 1:
-        raise ValueError(
-            f"student_t_quantile: got confidence={confidence}, degrees={degrees}; expected a confidence between 0 and "
-            "1 and one degree of freedom or more."
-        )
-    low, high = 0.0, math.pi / 2
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _t_probability(middle, degrees) < confidence else (low, middle)
-    return math.sqrt(degrees) * math.tan(low)
-
-
-def _t_probability(angle: float, degrees: int) -> float:
-    """Return P(|t| < sqrt(degrees) tan(angle)), by Abramowitz and Stegun 26.7.3 and 26.7.4."""
-    cosine = math.cos(angle)
-    odd = degrees % 2
-    term, total = (cosine if odd else 1.0), 0.0
-    for k in range(1 + odd, degrees, 2):
-        total += term
-        term *= cosine * cosine * k / (k + 1)
-    total *= math.sin(angle)
-    return 2 / math.pi * (angle + total) if odd else total
 
 
 def _checked(who: str, scores: ArrayLike) -> Array:

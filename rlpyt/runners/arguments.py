@@ -56,8 +56,8 @@ def check_compute(runner: str, settings: object, device: str) -> None:
     """
     if not isinstance(settings, ComputeSettings | None) and settings != "fastest":
         raise TypeError(
-            f"{runner}: settings is {settings!r:.100}; expected rlpyt.utils.ComputeSettings(...), None, which chooses, "
-            'or "fastest", which also times bfloat16. Give one.'
+            f"{runner}: settings is {settings!r:.100}; expected rlpyt.utils.ComputeSettings(...), None, which is by "
+            'rule, or "fastest", which also takes bfloat16 for images. Give one.'
         )
     if not isinstance(settings, ComputeSettings):
         ComputeSettings(device=device)

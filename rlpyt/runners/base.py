@@ -75,7 +75,9 @@ class MinibatchRlBase(Settings):
     log_interval_steps: float = 1e5
     """Steps between rows of the log, rounded down to whole iterations; inf writes one row at the end."""
     settings: ComputeSettings | Literal["fastest"] | None = None
-    """Device, precision and so on; None chooses them for this machine in float32, "fastest" also in bfloat16."""
+    """Device, precision and so on. None is the rule: images in channels-last with all threads, vectors with one thread,
+    float32, the GPU of the affinity. "fastest" is the same with images in bfloat16, where the processor has
+    instructions for it."""
     checkpoint_interval_steps: float = field(default=inf, kw_only=True)
     """Steps between checkpoints, from which the run can be resumed; rounded down to whole iterations."""
     checkpoint_interval_minutes: float | None = field(default=None, kw_only=True)
@@ -206,14 +208,14 @@ class MinibatchRlBase(Settings):
         if cores.set_affinity and cores.master_cpus:
             cpus = allowed_cpus(cores.master_cpus, "affinity's master_cpus")
             undo.enter_context(pinned_to(cpus or available_cpus()))
-        self.choice = compute_of_run(self.settings, training, run, cores, manifest["compute"] if manifest else None)
-        self.compute = training.compute = self.choice.settings
+        before = manifest["compute"] if manifest else None
+        self.compute = training.compute = compute_of_run(self.settings, training, cores, before)
         torch.set_num_threads(self.compute.torch_threads)
         self.agent.to_device(self.compute)
         with agreement.together(step=0):
             algo.initialize(agent=self.agent, run=run)
         agreement.share_weights(self.agent, algo)
-        log_plan(training, seed, self._rows.plan(), self.choice, str(record_of(self)[0]))
+        log_plan(training, seed, self._rows.plan(), str(record_of(self)[0]))
         self.initialize_logging()
         undo.callback(lambda: self._log.end_bar())  # the one that is shown then
         planned = self.agent.networks.input_description()
@@ -385,7 +387,7 @@ def _running(runner: MinibatchRlBase) -> Iterator[Agreement]:
     def defer(signum: int) -> bool:
         """Return whether the run ends later for a signal, and not at once."""
         if runner._preemption.defer(signum):
-            runner.logger.forget_place()
+            runner.logger.live.forget_place()
             return True
         return signum in (SIGTERM, SIGUSR1) and runner._group.agreement.defer(signum)
 

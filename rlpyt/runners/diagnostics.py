@@ -75,7 +75,7 @@ class RunLog:
         self._cum_completed_trajs += len(traj_infos)
         self._metrics.add(as_metrics(metrics, f"{type(training.algo).__name__}.optimize_agent"))
         self._bar.update(itr % training.log_interval_itrs + 1)
-        training.logger.show_steps((itr + 1) * training.steps_per_itr)
+        training.logger.live.show_steps((itr + 1) * training.steps_per_itr)
 
     def check_finite(self, itr: int) -> None:
         """Raise `TrainingDiverged` if a metric added last is not finite: one synchronisation an iteration."""

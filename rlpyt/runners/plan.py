@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from rlpyt.core import Remark, discount_at_start, hyper_parameters, rows_per_update
-from rlpyt.runners.compute_choice import Choice
 from rlpyt.runners.hints import discount_warning
 from rlpyt.runners.training import Training
 from rlpyt.types import BatchSpec
@@ -55,7 +54,7 @@ def plan_of_job(device: str) -> dict[str, object]:
     return {"cores": f"{available_cores()} ({job})", **({"GPUs": given} if gpus else {})}
 
 
-def log_plan(training: Training, seed: int, evaluation: Mapping[str, object], choice: Choice, record: str) -> None:
+def log_plan(training: Training, seed: int, evaluation: Mapping[str, object], record: str) -> None:
     """Log what will be done, before it is done: the plan, cautions below it, and warnings; keep it in params.json."""
     algo, agent, sampler = training.algo, training.agent, training.sampler
     of_algo = algo.plan()
@@ -73,7 +72,6 @@ def log_plan(training: Training, seed: int, evaluation: Mapping[str, object], ch
         "parameters": sum(p.numel() for p in agent.parameters()),
         **training.compute.as_dict(),
         **plan_of_job(training.compute.device),
-        **choice.plan,
     }
     if (n_replicas := training.agreement.replicas.world_size) > 1:
         plan = plan_of_replicas(plan, n_replicas, sampler.batch_spec, rows_per_update(algo))

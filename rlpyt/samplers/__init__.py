@@ -17,8 +17,13 @@ from rlpyt.samplers.collector import (
     WaitResetCollector,
 )
 from rlpyt.samplers.cpu import AsyncCpuSampler, CpuSampler
-from rlpyt.samplers.evaluate import evaluate
-from rlpyt.samplers.evaluator import CpuEvalCollector, Evaluator, GpuEvalCollector, SerialEvalCollector
+from rlpyt.samplers.evaluator import (
+    CpuEvalCollector,
+    Evaluator,
+    GpuEvalCollector,
+    SerialEvalCollector,
+    evaluate,
+)
 from rlpyt.samplers.gpu import (
     AlternatingSampler,
     AsyncAlternatingSampler,

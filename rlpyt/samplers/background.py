@@ -143,12 +143,7 @@ class SamplerServer(CallServer):
         return self._sampler.why_no_state()
 
     def collect(self, itr: int, version: int | None) -> Batch:
-        """Collect the batch of an iteration.
-
-        Args:
-            itr: iteration.
-            version: of the weights; None is the newest.
-        """
+        """Collect the batch of an iteration with a version of the weights; None is the newest."""
         start = perf_counter()
         version = self._weights.take(self._agent, version)
         taken = perf_counter() - start
@@ -206,13 +201,9 @@ class SamplerProcess(Worker):
 
 
 class BackgroundSampler(Sampler):
-    """Sampler that runs another one in a process of its own, some batches ahead of the learner.
+    """Sampler that runs another one in a process of its own; see `rlpyt.core.Sampler.in_background`.
 
-    Args:
-        sampler: not initialised; it is sent to the process and stays as it is here.
-        settings: of the process.
-        lag: see `rlpyt.core.Sampler.in_background`.
-        affinity: see there.
+    The other one is not initialised. It is sent to the process, and stays as it is here.
     """
 
     traj_states = TypedTrajStates()
@@ -254,11 +245,7 @@ class BackgroundSampler(Sampler):
 
     @property
     def process(self) -> SamplerProcess:
-        """The running process.
-
-        Raises:
-            RuntimeError: before the start and after the end.
-        """
+        """The running process; there is none before the start, nor after the end."""
         if self._process is None:
             raise RuntimeError(
                 f"{type(self.sampler).__name__} in the background: it was asked for work, but it is not running; call "
@@ -280,11 +267,7 @@ class BackgroundSampler(Sampler):
     # ---- work ----
 
     def begin(self, itr: int) -> SamplerProcess:
-        """Begin an iteration, whose batch is asked for; return the process, which can have the weights of now.
-
-        Raises:
-            ValueError: if it is not the iteration after the last.
-        """
+        """Begin the iteration after the last; return the process, which can have the weights of now."""
         process = self.process
         if not self.next:
             self.itr = self.next = self.n_arrived = itr  # a run may begin at any iteration
@@ -297,11 +280,7 @@ class BackgroundSampler(Sampler):
         return process
 
     def obtain_samples(self, itr: int) -> tuple[Samples, list[TrajInfo]]:
-        """Return one batch, and let the next ones be collected while the caller learns from it.
-
-        Args:
-            itr: the iteration, one more than in the last call.
-        """
+        """Return one batch, and let the next ones be collected while the caller learns from it."""
         process = self.begin(itr)
         with self.coupling.hands_over():
             while self.next <= max(itr, min(itr + self.lag, self.run.n_itr - 1)):
@@ -316,12 +295,7 @@ class BackgroundSampler(Sampler):
         return batch.samples, batch.traj_infos
 
     def take_in(self, wait: bool = True, *beside: Worker) -> list[tuple[Worker, Picklable]]:
-        """Take in the next batch, and return what was received from any process; nothing if nothing is under way.
-
-        Args:
-            wait: whether to wait until there is a reply.
-            *beside: other processes with a request under way.
-        """
+        """Take in the next batch, and return what was received, also from processes beside; nothing if none works."""
         workers = list(beside)
         if (itr := self.n_arrived) < self.next:
             self.process.doing = f"at the batch of iteration {itr} (step {itr * self.run.steps_per_itr:,})"

@@ -18,15 +18,13 @@ from rlpyt.logging import Logger, ProgBarCounter, current_logger
 from rlpyt.logging.space_record import record_spaces
 from rlpyt.samplers.background import BackgroundSampler, ProcessSettings
 from rlpyt.samplers.buffer import Rows, allocate_rows, example_of, samples_of
-from rlpyt.samplers.collector import Collector
-from rlpyt.samplers.evaluator import Evaluator
-from rlpyt.samplers.evaluator_process import EvaluatorProcess
+from rlpyt.samplers.collector import ACTIVITIES, Collector
+from rlpyt.samplers.evaluator import Evaluator, EvaluatorProcess
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import NO_LIMIT, FleetRole, FleetSpec, Specs, quotas
 from rlpyt.samplers.free import FreeBackgroundSampler
 from rlpyt.samplers.parts import in_order
 from rlpyt.samplers.states import StateKeeper, TypedTrajStates
-from rlpyt.samplers.stopwatch import ACTIVITIES
 from rlpyt.samplers.work import Work
 from rlpyt.samplers.workers import Workers
 from rlpyt.settings import Settings
@@ -231,13 +229,16 @@ class BaseSampler(Settings, Sampler):
         """Stop the workers, which close their environments."""
         workers, self._workers, self._work = self._workers, None, None
         if workers is not None:
-            workers.close()
+            workers.pool.stop()
 
     # ---- work ----
 
     def obtain_samples(self, itr: int) -> tuple[Samples, list[TrajInfo]]:
         """Collect one batch; see `rlpyt.core.Sampler.obtain_samples`."""
-        completed = work_of(self).collect(itr)
+        work = work_of(self)
+        completed = work.collect(itr)
+        if not self.resets_mid_batch:
+            work.wake()
         self._keeper.next_itr = itr + 1
         return self._torch_batches[itr % len(self._torch_batches)], in_order(itr, completed)
 

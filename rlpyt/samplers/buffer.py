@@ -46,11 +46,7 @@ class RowMemory(NamedArrayTuple):
 
 
 class Rows:
-    """Views of the batch at hand, in which row t of every field belongs to row t.
-
-    Args:
-        memory: all rows, or some columns of them.
-    """
+    """Views of the batch at hand, in which row t of every field belongs to row t; of all columns, or some."""
 
     def __init__(self, memory: RowMemory) -> None:
         self.memory = memory
@@ -119,16 +115,10 @@ def allocate_rows(
     share_memory: bool = False,
     n_places: int = 1,
 ) -> Rows:
-    """Allocate the rows of some batches, zero at first.
+    """Allocate the rows of some batches, zero at first, like an example of one row without leading dimensions.
 
-    Args:
-        example: one row, without leading dimensions.
-        T: time steps of a batch.
-        B: environments.
-        bootstrap_value: whether there is a place for the value after the last row.
-        bootstrap_inputs: whether there is a place for what the agent sees at the row after the last.
-        share_memory: whether other processes write or read the rows.
-        n_places: batches.
+    There may be a place for the value after the last row, and one for what the agent sees there. Memory that is shared
+    other processes can write and read.
     """
 
     def allocate(leaf: Buffer, length: int, n_places: int = n_places) -> Buffer:
@@ -152,12 +142,9 @@ def allocate_rows(
 
 
 def example_of(agent: Agent, spaces: EnvSpaces, env_info: Buffer) -> Samples:
-    """Return one row of what the agent and an environment give, as numpy, to allocate rows from.
+    """Return one row of what the agent, initialised for the spaces, and an environment give, as numpy.
 
-    Args:
-        agent: initialised for the environment's spaces.
-        spaces: of the environment.
-        env_info: an example of what is recorded of its info, or None.
+    Rows are allocated from it. `env_info` is an example of what is recorded of the environment's info, or None.
     """
     actor = agent.actor([0], 1, seed=0)
     actor.begin(0)

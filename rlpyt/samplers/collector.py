@@ -6,7 +6,8 @@ it); everything is written straight into the batch's memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from time import perf_counter
 
 import numpy as np
 import torch
@@ -15,11 +16,44 @@ from rlpyt.core import Actor, Agent
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.samplers.buffer import RowMemory
-from rlpyt.samplers.parts import CompletedTraj, Part
+from rlpyt.samplers.parts import CompletedTraj, Environments, Part
 from rlpyt.samplers.states import Loaded, dealt, joined, piece
-from rlpyt.samplers.stopwatch import Stopwatch
 from rlpyt.types import AgentInputs, StateDict
 from rlpyt.utils.arrays import buffer_leaves, torchify_buffer
+
+ACTIVITIES = ("environments", "network", "waiting", "copying")
+"""Activities of a process while a batch is collected: it steps environments, runs the network, waits for another
+process (or for its next batch), or moves data between rows and network."""
+
+
+class Stopwatch:
+    """Sums of seconds by activity; a lap costs 0.2 us, so it always runs."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(ACTIVITIES, 0.0)
+        self._last = perf_counter()
+
+    def start(self) -> None:
+        """Begin a lap; the time before it is not counted."""
+        self._last = perf_counter()
+
+    def lap(self, activity: str) -> None:
+        """Count the time since the last lap for an activity."""
+        now = perf_counter()
+        self.seconds[activity] += now - self._last
+        self._last = now
+
+    def take(self) -> dict[str, float]:
+        """Return the seconds of every activity, and begin again from zero."""
+        seconds, self.seconds = self.seconds, dict.fromkeys(ACTIVITIES, 0.0)
+        return seconds
+
+
+def mean_of(processes: Sequence[Mapping[str, float]], total: float) -> dict[str, float]:
+    """Return the mean over processes that worked side by side; a process has waited for what it lacks to the total."""
+    mean = {name: sum(seconds[name] for seconds in processes) / len(processes) for name in ACTIVITIES}
+    mean["waiting"] += max(0.0, total - sum(mean.values()))
+    return mean
 
 
 class _TorchRows:
@@ -33,13 +67,7 @@ class _TorchRows:
 
 
 class ActingPart:
-    """Part of a fleet with the actor for it.
-
-    Args:
-        envs: the part, with its rows.
-        actor: of these environments.
-        stopwatch: where the time is noted.
-    """
+    """Part of a fleet with the actor for it."""
 
     def __init__(self, envs: Part, actor: Actor, stopwatch: Stopwatch) -> None:
         self.envs, self.actor, self.stopwatch = envs, actor, stopwatch
@@ -111,7 +139,7 @@ class ActingPart:
         return loaded
 
 
-class Collector(CheckedSubclasses):
+class Collector(CheckedSubclasses, Environments):
     """Steps environments with an agent, batch after batch.
 
     With two parts, one steps while the other gets actions. `overlap` False sends a part's actions only when the other
@@ -168,7 +196,7 @@ class Collector(CheckedSubclasses):
         return completed
 
     def wake(self) -> None:
-        """Reset the environments that rest; their rows of the batch, and its bootstrap value, stay as they are."""
+        """Reset the environments that rest; the bootstrap value of the batch stays as it is, too."""
         for part in self.parts:
             part.envs.wake()
 

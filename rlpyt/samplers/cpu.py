@@ -11,8 +11,7 @@ from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet import Check, FleetServer
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
-from rlpyt.samplers.remote_collectors import RemoteCollectors
-from rlpyt.samplers.work import Collects, WorkHere
+from rlpyt.samplers.work import Collects, RemoteCollectors, WorkHere
 from rlpyt.samplers.workers import WorkerSettings, env_workers
 from rlpyt.types import Kwargs
 
@@ -23,7 +22,7 @@ class CollectorServer(FleetServer, Collects):
     def work(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> WorkHere:
         """Return collector and evaluator over the environments of this worker."""
         parts = {role: [part] for role, part in self.started_parts(check, rows).items()}
-        return WorkHere(agent, self.specs, parts, wakes=False)
+        return WorkHere(agent, self.specs, parts)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -36,20 +35,18 @@ class CpuSampler(WorkerSettings, BaseSampler):
     """
 
     acts_here: ClassVar[bool] = False
-    collectors: ClassVar[type[RemoteCollectors]] = RemoteCollectors
-    """Twin of the workers' collectors in this process."""
     shares_memory: ClassVar[bool] = True
     server: ClassVar[Callable[..., Any]] = CollectorServer
 
     def start(self, specs: Specs, affinity: Kwargs) -> Check:
         """Start workers, which build environments, after the first has checked one; return the result of the check."""
-        self._workers = env_workers(self, specs, affinity, self.collectors.on_loss)
+        self._workers = env_workers(self, specs, affinity, RemoteCollectors.on_loss)
         return self._workers.check_and_build()
 
     def build(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> RemoteCollectors:
         """Let the workers collect and evaluate."""
         assert self._workers is not None, "start comes first"
-        return self.collectors(self._workers, agent, check, rows, wake=not self.resets_mid_batch)
+        return RemoteCollectors(self._workers, agent, check, rows)
 
 
 AsyncCpuSampler = CpuSampler

@@ -27,9 +27,8 @@ from rlpyt.envs.state_data import GENERATORS
 from rlpyt.envs.vector_check import examine_vector_env
 from rlpyt.logging import current_logger
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.collector import Collector
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs
-from rlpyt.samplers.parts import ListPart, LocalPart, NativePart, Part
+from rlpyt.samplers.parts import Environments, ListPart, LocalPart, NativePart
 from rlpyt.samplers.states import AsBuilt, Loaded, joined, piece
 from rlpyt.spaces import EnvSpaces, same_rows
 from rlpyt.types import StateDict
@@ -79,9 +78,6 @@ def check_one(spec: FleetSpec) -> Check:
 
     An environment may remember what it has seen: random numbers drawn, episodes completed. So one that was checked is
     not used. It is closed before others are built, which may need its licence, port or memory.
-
-    Raises:
-        EnvError: if it cannot be built, or does not keep to its spaces.
     """
     seed, env_seed = stream_seed(spec.seed, Role.ENV_CHECK), stream_seed(spec.seed, Role.ENV_CHECK, 1)
     env_kwargs = spec.env_kwargs or {}
@@ -150,14 +146,9 @@ def _torch_as_it_was() -> Iterator[None]:
 
 
 class Fleet:
-    """Environments of one role in one process, all with the same spaces.
+    """Environments of one role in one process, all with the same spaces; `was_checked` if one was built before.
 
-    Args:
-        spec: says what to build.
-        was_checked: whether the check at the start has built an environment before.
-
-    Raises:
-        EnvError: if an environment cannot be built, or has other spaces; those built before are closed.
+    If an environment cannot be built, or has other spaces, those built before are closed.
     """
 
     def __init__(self, spec: FleetSpec, was_checked: bool = True) -> None:
@@ -207,13 +198,7 @@ class Fleet:
         return text
 
     def part(self, rows: Rows, check: Check | None = None, progress: Progress | None = None) -> LocalPart:
-        """Return the environments as a part that fills these rows.
-
-        Args:
-            rows: the memory of these environments only.
-            check: result of the check at the start; needed where info is recorded.
-            progress: where the part notes what it is at.
-        """
+        """Return the environments as a part that fills these rows; the check is needed where info is recorded."""
         spec = self.spec
         recorder = info_recorder(spec.env_info_keys, check.examples.info if check else {})
         if self._vector_env is not None:
@@ -268,7 +253,7 @@ class Builds(CallServer):
     """Say what to build."""
     progress: Progress
     """Where the work at hand is noted for the master."""
-    training: Collector | Part
+    training: Environments
     """What steps the training environments; known once the work has started."""
 
     @abstractmethod
@@ -305,13 +290,7 @@ class Builds(CallServer):
 
 
 class FleetServer(Builds):
-    """Server of a worker that has the environments itself.
-
-    Args:
-        rank: of the worker.
-        progress, specs, own_generators: see `Builds`.
-        cpus: cores to run on; None leaves that to the system.
-    """
+    """Server of a worker that has the environments itself; cores of None are left to the system."""
 
     stream: ClassVar[Role] = Role.WORKER
     """Of the global generators of the process."""

@@ -45,11 +45,7 @@ class CopierServer(CallServer):
         progress.beat()
 
     def append(self, itr: int) -> tuple[float, float]:
-        """Append the batch of an iteration, and wait for it until it has been collected.
-
-        Returns:
-            Seconds of appending it, and of waiting for the lock of the replay.
-        """
+        """Append the batch of an iteration, once it is collected; return the seconds of that, and of the lock."""
         self._progress.step = itr
         while not self._bell.wait_for(itr + 1, _BEAT_SECONDS):
             self._progress.beat()
@@ -71,10 +67,7 @@ class CopierProcess(Worker):
 
 
 class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
-    """Sampler in a process of its own whose batches a copier appends to a replay, each with the newest weights.
-
-    Its arguments are those of `BackgroundSampler`, but for the lag.
-    """
+    """Sampler in a process of its own whose batches a copier appends to a replay, each with the newest weights."""
 
     n_collected: int = 0
 
@@ -109,11 +102,7 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
     # ---- work ----
 
     def obtain_samples(self, itr: int) -> tuple[Samples, list[TrajInfo]]:
-        """Wait until the band allows the updates of an iteration; return the batch handed over last.
-
-        Args:
-            itr: the iteration, one more than in the last call.
-        """
+        """Wait until the band allows the updates of an iteration; return the batch handed over last."""
         self.begin(itr)
         needed = _needed(itr, self.run.n_itr, self._min_itr_learn, self.band)
         with self.coupling.hands_over():

@@ -15,18 +15,17 @@ from rlpyt.core import Agent, PopulationPolicyAgent
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.base import BaseSampler, threads_of
 from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.collector import Stopwatch
 from rlpyt.samplers.fleet import Built, Check, FleetServer
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.parts import CompletedTraj, LocalPart, Part
-from rlpyt.samplers.remote_collectors import RemoteCollectors
 from rlpyt.samplers.states import Loaded, joined, selected
-from rlpyt.samplers.stopwatch import Stopwatch
 from rlpyt.samplers.weight_store import WeightStore
-from rlpyt.samplers.work import Collects, Work, WorkHere
+from rlpyt.samplers.work import Collects, RemoteCollectors, Work, WorkHere
 from rlpyt.samplers.workers import Workers, WorkerSettings, env_workers
 from rlpyt.types import Kwargs, StateDict
 from rlpyt.utils.affinity import Affinity
-from rlpyt.utils.calls import AnyCall, Call, R, call
+from rlpyt.utils.calls import AnyCall, call
 from rlpyt.utils.checks import whole_number
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.processes import allowed_cpus, available_cores
@@ -83,11 +82,7 @@ class EnvServer(FleetServer):
 class RemotePart(Part):
     """Environments dealt to workers, which write their columns of the rows.
 
-    Args:
-        pool: the workers.
-        ranks_of: for each worker with environments of this part, their global ranks, in the order of the columns.
-        rows: the shared memory of these environments.
-        role, null_action: of these environments.
+    `ranks_of` has, for each worker with environments of this part, their global ranks in the order of the columns.
     """
 
     waits_for = "waiting"
@@ -108,12 +103,9 @@ class RemotePart(Part):
         self._workers = list(ranks_of)
         # Made once: pickling costs more than a hand-over.
         self._steps = [
-            [self._to_all(call(EnvServer.step, role, place, t)) for t in range(rows.T)]
+            [Message.of(call(EnvServer.step, role, place, t)) for t in range(rows.T)]
             for place in range(len(rows.places))
         ]
-
-    def _to_all(self, request: Call[EnvServer, R]) -> dict[int, Message[EnvServer, R]]:
-        return dict.fromkeys(self._workers, Message.of(request))
 
     def reset(self, seeds: Sequence[int] | None) -> None:
         """Begin a new game everywhere."""
@@ -126,7 +118,7 @@ class RemotePart(Part):
         if self.progress is not None:
             self.progress.step += 1
             self.progress.row = t
-        self._pool.post(self._steps[self.rows.place][t])
+        self._pool.post(dict.fromkeys(self._workers, self._steps[self.rows.place][t]))
 
     def recv(self, t: int) -> list[CompletedTraj]:
         """Wait until all workers have completed row t."""
@@ -135,7 +127,7 @@ class RemotePart(Part):
 
     def wake(self) -> None:
         """Let the workers reset the environments that rest, while this process goes on."""
-        self._pool.post(self._to_all(call(EnvServer.wake)))
+        self._pool.post(dict.fromkeys(self._workers, Message.of(call(EnvServer.wake))))
 
     def ready(self) -> None:
         """Wait until the workers have reset the environments that were woken."""
@@ -195,7 +187,7 @@ class GpuSampler(WorkerSettings, BaseSampler):
         """
         assert self._workers is not None, "start comes first"
         if self._n_served:
-            return RemoteCollectors(self._workers, agent, check, rows, wake=False)
+            return RemoteCollectors(self._workers, agent, check, rows)
         # An action server is lost with its actors, and the next ones record it.
         if self.restart_workers and agent.kind == PopulationPolicyAgent.kind:
             raise ValueError(
@@ -241,12 +233,7 @@ def _work_over(
 class ActionServer(Collects):
     """Server of a process that runs the network for its share of the environments, in workers of its own.
 
-    Args:
-        rank: of the action server.
-        progress, specs: see `Builds`.
-        sampler: settings of its workers.
-        affinity: cores of this process and its workers.
-        device: where the actions are selected; None is the device of the run.
+    `sampler` has the settings of its workers. A device of None is that of the run.
     """
 
     process: ClassVar[str] = "action server"
@@ -284,7 +271,7 @@ class ActionServer(Collects):
 
     def close(self) -> None:
         """Stop the workers, which close their environments."""
-        self._workers.close()
+        self._workers.pool.stop()
 
 
 Servers = Sequence[tuple[Affinity, str | None]]

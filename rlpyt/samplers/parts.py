@@ -43,7 +43,34 @@ def in_order(itr: int, completed: Iterable[CompletedTraj]) -> list[TrajInfo]:
     return [traj.traj_info for traj in trajs]
 
 
-class Part(ABC):
+class Environments(ABC):
+    """Environments, as one part or as several."""
+
+    @abstractmethod
+    def wake(self) -> None:
+        """Reset those that rest, without waiting where that is possible; their rows of the batch stay as they are.
+
+        Their first observations stand in the row after the batch.
+        """
+
+    @abstractmethod
+    def state_dict(self) -> StateDict:
+        """Return where every environment, trajectory and actor stands, as pieces (see `states`)."""
+
+    @abstractmethod
+    def load_state_dict(self, state_dict: StateDict) -> Loaded | None:
+        """Take over what `state_dict` returned, of any parts; an environment that cannot is treated as lost.
+
+        Returns:
+            What was lost; None says nothing.
+        """
+
+    def why_no_state(self) -> str | None:
+        """Return why an environment has no state; None if all have one."""
+        return why_no_state(self.state_dict())
+
+
+class Part(Environments):
     """Environments that take the actions of row t, and give the rest of it and the next observation.
 
     An environment stands still while its `rows.resting` is set; with `wait_reset`, from the end of an episode to
@@ -75,41 +102,14 @@ class Part(ABC):
         """Complete row t and write its next observation; return the trajectories that ended with row t."""
 
     @abstractmethod
-    def wake(self) -> None:
-        """Reset the environments that rest, without waiting where that is possible.
-
-        Their first observations stand in the row after the batch.
-        """
-
-    @abstractmethod
     def ready(self) -> None:
         """Wait until the environments that were woken are reset."""
 
-    @abstractmethod
-    def state_dict(self) -> StateDict:
-        """Return where every environment and trajectory stands."""
-
-    @abstractmethod
-    def load_state_dict(self, state_dict: StateDict) -> Loaded | None:
-        """Take over what `state_dict` returned, of any parts; an environment that cannot is treated as lost.
-
-        Returns:
-            What was lost; None says nothing.
-        """
-
-    def why_no_state(self) -> str | None:
-        """Return why an environment has no state; None if all have one."""
-        return why_no_state(self.state_dict())
-
 
 class LocalPart(Part):
-    """Part in this process: it holds the statistics of trajectories, and notes its progress.
+    """Part in this process: it holds the statistics of trajectories, and notes its progress for the master.
 
-    Args:
-        spec: of the environments.
-        spaces: of one of them.
-        rows: the memory of these environments only.
-        progress: where the environment, the step and the row at hand are noted for the master.
+    The rows are those of these environments only.
     """
 
     waits_for = "environments"
@@ -255,7 +255,6 @@ class ListPart(LocalPart):
         why_lost: why a state that can be read is not the whole one, as the check has found; it is neither saved nor
             loaded.
         as_built: what `reset` sets the environments back to first; empty for those of training, which go on.
-        spec, rows, progress: see `LocalPart`.
     """
 
     def __init__(
@@ -362,11 +361,6 @@ class NativePart(LocalPart):
 
     They do so in the step after the end of an episode. One that rests is stepped too, and its result is dropped; it is
     reset when it wakes. So with `wait_reset` the steps between the end of an episode and that of the batch are lost.
-
-    Args:
-        env: all environments of the part.
-        recorder: says what is recorded of their info, and the values where a step gives none.
-        spec, rows, progress: see `LocalPart`.
     """
 
     def __init__(

@@ -1,46 +1,347 @@
-"""The sampler of `CpuSampler`'s workers on other machines, by Ray."""
+"""The sampler of `CpuSampler`'s workers on the nodes of a Ray cluster, and what the master knows of these workers.
+
+A worker is an actor of Ray with the server of a worker. It works in its main thread, as environments may need that one.
+Weights come in, and rows go out, as arrays. Beside the workers of a node a watch holds their progress in shared memory:
+so the master sees a worker that stands still, even one that holds Python's lock, and a node that does not answer.
+"""
 
 from __future__ import annotations
 
+import pickle
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
 
 from rlpyt.core import Agent
+from rlpyt.samplers.buffer import RowMemory, Rows
 from rlpyt.samplers.cpu import CpuSampler
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
-from rlpyt.samplers.ray_workers import RayWorkers
-from rlpyt.samplers.remote_collectors import RemoteCollectors
-from rlpyt.samplers.work import Collects
+from rlpyt.samplers.weight_store import WeightStore
+from rlpyt.samplers.work import Collects, RemoteCollectors
 from rlpyt.samplers.workers import Workers, check_n_workers
 from rlpyt.types import Kwargs
+from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from rlpyt.utils.calls import AnyCall
-from rlpyt.utils.processes import START_METHODS
+from rlpyt.utils.processes import START_METHODS, WorkerError
 from rlpyt.utils.progress import Progress
-from rlpyt.utils.ray_cluster import RayConnection
+from rlpyt.utils.ray_cluster import RayConnection, RayNode
+from rlpyt.utils.shared_memory import dumps, dumps_by_value, shared_array, unsendable
+from rlpyt.utils.watched import Picklable, receive_asking
+from rlpyt.utils.worker_main import Failure, keep_to_one_thread, leave_stop_signals_to_master
+from rlpyt.utils.workers_here import Server
+
+_CLOSE_SECONDS = 5.0  # for the environments of a worker to close in order
+START_SECONDS = 300.0
+"""Longest time until an actor has started: Ray waits without end for cores that others have."""
+
+Columns: TypeAlias = tuple[int, bool, list[np.ndarray]]
+"""Place in the ring, whether all of it is there or only the row after its batch, and the arrays."""
 
 
-class RayCollectors(RemoteCollectors):
-    """Collectors and evaluators on other machines, whose columns are copied into the rows with every reply."""
+def columns_of(memory: RowMemory, is_whole: bool) -> Columns:
+    """Return views of the last whole batch, or only of the row after it."""
+    place = int(memory.last_place.max(initial=0))
+    return place, is_whole, _leaves(memory, place, is_whole)
 
-    @property
-    def _kind(self) -> RayWorkers:
-        kind = self._workers.kind
-        assert isinstance(kind, RayWorkers), "RaySampler has started them"
-        return kind
 
-    def _publish(self) -> None:
-        super()._publish()
-        self._kind.publish(self._weights)
+def write_columns(memory: RowMemory, columns: Columns) -> None:
+    """Write what `columns_of` returned of the same columns on another machine."""
+    place, is_whole, arrays = columns
+    for mine, received in zip(_leaves(memory, place, is_whole), arrays, strict=True):
+        mine[...] = received
 
-    def _begin(self, copy: Agent) -> None:
-        self._kind.share(copy, [rows[FleetRole.TRAIN] for rows in self._rows])
-        super()._begin(copy)
 
-    @staticmethod
-    def on_loss(progress: Progress, request: AnyCall[Collects]) -> AnyCall[Collects]:
-        """Begin the worker's share of the batch or of an evaluation again: what it had done is lost with its node."""
-        return request.but(after_loss=True) if request.is_of(Collects.evaluate) else request
+def _leaves(memory: RowMemory, place: int, is_whole: bool) -> list[np.ndarray]:
+    at = memory._replace(resting=None, last_place=None)[place]
+    batch = buffer_leaves(at) if is_whole else [leaf[-1:] for leaf in buffer_leaves(at.inputs)]
+    return [*batch, memory.resting, memory.last_place]
+
+
+class RayServer:
+    """Actor that is a worker; `server` is what makes its server, and the arguments, pickled."""
+
+    def __init__(self, rank: int, server: bytes) -> None:
+        leave_stop_signals_to_master(obeys_sigterm=True)
+        keep_to_one_thread()
+        self._progress = Progress()
+        self._rank, self._made_by = rank, server
+        self._server: Server | None = None
+        self._weights: WeightStore | None = None
+        self._memory: RowMemory | None = None
+
+    def note(self, progress: bytes) -> None:
+        """Note the progress where the watch reads it."""
+        self._progress = pickle.loads(progress)
+
+    def answer(
+        self, data: bytes, agent: bytes | None, weights: Sequence[np.ndarray] | None
+    ) -> tuple[list[int], bytes, Columns | None]:
+        """Answer a request; return the progress, the pickled reply or `Failure`, and what was written into the rows.
+
+        Args:
+            data: the pickled request; that to start has layouts of rows, and their columns, in place of the rows.
+            agent: pickled: the worker's copy, where the request is to start.
+            weights: published by the agent of the master; None before there is one.
+        """
+        try:
+            request: AnyCall[Collects] = pickle.loads(data)
+            if (server := self._server) is None:
+                serve, args = pickle.loads(self._made_by)
+                server = self._server = serve(self._rank, self._progress, *args)
+            if agent is not None:
+                request = self._with_own_memory(request, pickle.loads(agent))
+            if self._weights is not None and weights is not None:
+                self._weights.receive(weights)
+            reply = dumps_by_value(server(request))
+        except BaseException as error:  # also an environment that exits
+            failure = Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
+            return self._progress.numbers(), dumps(failure), None
+        is_whole = request.is_of(Collects.collect)
+        return self._progress.numbers(), reply, None if self._memory is None else columns_of(self._memory, is_whole)
+
+    def _with_own_memory(self, request: AnyCall[Collects], agent: Agent) -> AnyCall[Collects]:
+        check, layouts, columns = request.args
+        memory = {role: buffer_func(layout, lambda make: make()) for role, layout in layouts.items()}
+        self._memory, self._weights = memory[FleetRole.TRAIN], WeightStore(agent)
+        write_columns(self._memory, columns)
+        return request._replace(args=(check, agent, self._weights, {role: Rows(of) for role, of in memory.items()}))
+
+    def close(self) -> None:
+        """Close the environments."""
+        if self._server is not None:
+            self._server.close()
+
+
+class RayWatch:
+    """Actor that holds what the workers on its node note, also when they have ended."""
+
+    def __init__(self) -> None:
+        self._progress: dict[int, Progress] = {}
+
+    def allot(self, rank: int) -> bytes:
+        """Return where a new worker notes its progress."""
+        self._progress[rank] = Progress(shared_array(Progress.SIZE, np.int64))
+        return dumps(self._progress[rank])
+
+    def look(self) -> dict[int, list[int]]:
+        """Return the numbers of every worker's progress, by rank."""
+        return {rank: progress.numbers() for rank, progress in self._progress.items()}
+
+
+class Node:
+    """Node with workers of the run, as the master knows it."""
+
+    def __init__(self, connection: RayConnection, node: RayNode) -> None:
+        self._ray, self.node_id, self.name, self.n_cores = connection.ray, node.node_id, node.name, node.n_cores
+        self.lost = ""
+        """How it was lost; empty while it lives."""
+        self.watch = connection.start(node.node_id, RayWatch)
+        self._look: object = None  # that has no answer yet
+        self._asked, self._has_answered = 0.0, False
+
+    def look(self, workers: Sequence[RayWorker], timeout: float, wait: float = 0.0) -> None:
+        """Note what workers on this node are at, as far as that is known by now, and whether the node is lost.
+
+        Args:
+            workers: on this node.
+            timeout: seconds that the node may go without an answer, once it has given the first.
+            wait: seconds to wait for an answer of now; 0 takes one that was asked for before.
+        """
+        if self._look is None or wait:
+            self._look, self._asked = self.watch.look.remote(), time.monotonic()
+        try:
+            numbers = self._ray.get(self._look, timeout=wait)
+        except self._ray.exceptions.GetTimeoutError:
+            patience = timeout if self._has_answered else START_SECONDS
+            if time.monotonic() - self._asked > patience:
+                self.lost = (
+                    f"was lost: its node has not answered for {patience:g} s. If its network may be silent for "
+                    "that long, raise the sampler's node_timeout."
+                )
+        except self._ray.exceptions.RayError:
+            self.lost = "was lost with its node."
+        else:
+            self._look, self._has_answered = None, True
+            for worker in workers:
+                if worker.heard < self._asked:  # else its reply, or its start, is newer
+                    worker.progress.array[:] = numbers.get(worker.rank, worker.progress.array)
+
+
+class RayWorker:
+    """Worker on another machine, as the master knows it; it takes `n_cores` of those that Ray deals."""
+
+    pid = None  # which means nothing on this machine
+
+    def __init__(self, rank: int, node: Node, n_cores: int, server: bytes, kind: RayWorkers) -> None:
+        self.rank, self.node, self.progress, self._kind = rank, node, Progress(), kind
+        self.remote = kind.connection.start(node.node_id, RayServer, rank, server, n_cores=n_cores)
+        self._start, self._asked = self.remote.note.remote(node.watch.allot.remote(rank)), time.monotonic()
+        self.heard = self._asked
+        """When its last reply came, or it was started."""
+        self.pending: object = None
+
+    def seen_at(self) -> str:
+        """Return the name of the worker and where it was last seen, for messages."""
+        at = self.progress
+        seen = f", last seen at environment {at.env_rank}, step {at.step}," if any(at.numbers()) else ""
+        return f"Worker {self.rank} on {self.node.name}{seen}"
+
+    def send_bytes(self, data: bytes, timeout: float = 300.0) -> None:
+        """Send a pickled request, and the weights."""
+        agent, request = None, pickle.loads(data)
+        if request.is_of(Collects.start):
+            check, copy, store, rows = request.args
+            agent = self._kind.shared(copy, store)
+            layouts = {role: buffer_func(of.memory, _zeros_like) for role, of in rows.items()}
+            columns = columns_of(rows[FleetRole.TRAIN].memory, is_whole=False)
+            request = request._replace(args=(check, layouts, columns))
+        self.pending = self.remote.answer.remote(dumps_by_value(request), agent, self._kind.newest_weights())
+
+    def why_lost(self) -> str:
+        """Return why no answer will come; empty if one may."""
+        late = time.monotonic() - self._asked > START_SECONDS
+        if late and not self._kind.connection.ray.wait([self._start], timeout=0)[0]:
+            return (
+                f"cannot start: Ray has not started it for {START_SECONDS:g} s. Its cores may be taken: `ray status` "
+                "shows by how much work. End that, lower n_workers, or add nodes."
+            )
+        return self.node.lost
+
+    def receive(self, timeout: float = 300.0) -> Picklable:
+        """Return the reply that has arrived, after its rows were copied; or raise the error in its place."""
+        connection = self._kind.connection
+        if not connection.ray.wait([self.pending], timeout=0)[0]:
+            raise WorkerError(f"{self.seen_at()} {self.why_lost()}", self.rank)
+        try:
+            numbers, data, columns = connection.ray.get(self.pending)
+        except connection.ray.exceptions.RayError as error:
+            self.node.look([self], self._kind.node_timeout, wait=1.0)
+            how = f"was lost with its process or its node: {type(error).__name__}: {' '.join(str(error).split())}"
+            # The first is what Ray raises where the node has not told it within a second how the process ended.
+            unknown = isinstance(error, connection.ray.exceptions.ActorUnavailableError)
+            if unknown or self.node.node_id not in connection.nodes():
+                self.node.lost = how
+            raise WorkerError(f"{self.seen_at()} {how}", self.rank) from None
+        self.progress.array[:], self.heard = numbers, time.monotonic()
+        if columns is not None:
+            write_columns(self._kind.rows[self.rank].memory, columns)
+        reply = pickle.loads(data)
+        if isinstance(reply, Failure):
+            text = f"{self.seen_at()} raised {reply.error}\n\nIts traceback:\n{reply.traceback}"
+            raise WorkerError(text, self.rank)
+        return reply
+
+
+def _zeros_like(array: np.ndarray) -> Callable[[], np.ndarray]:
+    return partial(np.zeros, array.shape, array.dtype)
+
+
+class RayWorkers:
+    """Workers on the nodes of a cluster, with what all of them are sent: the agent and its weights."""
+
+    own_generators = True
+
+    def __init__(self, connection: RayConnection, serve: Callable[..., object], node_timeout: float) -> None:
+        self.connection, self._serve, self.node_timeout = connection, serve, node_timeout
+        self.rows: Sequence[Rows] = []
+        """Every worker's columns of the batch."""
+        self._agent: object = None
+        self._store: WeightStore | None = None
+        self._weights: tuple[int, object] = -1, None  # with their version
+        self._nodes: list[Node] = []
+        self._node_of: list[Node] = []
+        self._moved: set[int] = set()
+
+    def deal(self, n_workers: int) -> None:
+        """Deal workers to the nodes, each to the one with the most cores left, first of those that nobody has taken."""
+        nodes, free, dealt = self.connection.nodes(), self.connection.free_cores(), list[str]()
+
+        def room(node_id: str) -> tuple[bool, int]:
+            n_here = dealt.count(node_id)
+            return free.get(node_id, 0) > n_here, nodes[node_id].n_cores - n_here
+
+        for _ in range(n_workers):
+            dealt.append(max(nodes, key=room))
+        twins = {node_id: Node(self.connection, nodes[node_id]) for node_id in set(dealt)}
+        self._nodes, self._node_of = list(twins.values()), [twins[node_id] for node_id in dealt]
+
+    def shared(self, copy: Agent, store: WeightStore) -> object:
+        """Return the agent as it is sent to all workers; they act by the weights in the store from now on."""
+        if self._store is None:
+            self._agent, self._store = self.connection.ray.put(dumps_by_value(copy)), store
+        return self._agent
+
+    def newest_weights(self) -> object:
+        """Return the weights that were published last, as they are sent to all workers; None before the first."""
+        if self._store is not None and self._store.newest != self._weights[0]:
+            self._weights = self._store.newest, self.connection.ray.put(self._store.arrays)
+        return self._weights[1]
+
+    def start(self, rank: int, args: tuple[object, ...]) -> RayWorker:
+        """Start a worker, on the node that it had; if that is lost, on another, whose cores it shares."""
+        try:
+            server = dumps_by_value((self._serve, args))
+        except Exception as error:
+            raise TypeError(
+                f"Starting worker {rank}: {unsendable(args)} cannot be sent to another machine: {error}. Let the class "
+                "that has it make it there (open the file, connect, take the lock) from plain arguments."
+            ) from error
+        if self._node_of[rank].lost:
+            self._node_of[rank] = self._another(rank)
+            self._moved.add(rank)
+        return RayWorker(rank, self._node_of[rank], int(rank not in self._moved), server, self)
+
+    def _another(self, rank: int) -> Node:
+        """Return the living node of the run with the fewest workers for its cores; without any, another one."""
+        living = [node for node in self._nodes if not node.lost]
+        if not living:
+            others = self.connection.nodes().values()
+            if not others:
+                raise WorkerError(f"Starting worker {rank}: the Ray cluster has no living node left.", rank)
+            living = [Node(self.connection, max(others, key=lambda node: node.n_cores))]
+            self._nodes += living
+        return min(living, key=lambda node: self._node_of.count(node) / node.n_cores)
+
+    def receive(
+        self,
+        workers: Sequence[RayWorker],
+        timeout: float,
+        replace: Callable[[WorkerError], RayWorker] | None = None,
+        on_wait: Callable[[], None] | None = None,
+    ) -> list[Picklable]:
+        """Return one reply of every worker; a node that does not answer counts as lost."""
+        return receive_asking(self._ready, workers, timeout, replace, on_wait)
+
+    def _ready(self, workers: Sequence[RayWorker], seconds: float) -> list[RayWorker]:
+        worker_of = {worker.pending: worker for worker in workers}
+        done, _ = self.connection.ray.wait(list(worker_of), num_returns=1, timeout=seconds)
+        if done:
+            return [worker_of[ref] for ref in done]
+        for node in {worker.node for worker in workers}:
+            node.look([worker for worker in workers if worker.node is node], self.node_timeout)
+        return [worker for worker in workers if worker.why_lost()]
+
+    def stop(self, workers: Sequence[RayWorker], seconds: float | None = None) -> None:
+        """Let workers close their environments, and end them."""
+        ray = self.connection.ray
+        closing = [worker.remote.close.remote() for worker in workers if not worker.node.lost]
+        if closing:
+            ray.wait(closing, num_returns=len(closing), timeout=_CLOSE_SECONDS if seconds is None else seconds)
+        for worker in workers:
+            ray.kill(worker.remote)
+
+    def close(self) -> None:
+        """End what is left on the nodes, and disconnect."""
+        for node in self._nodes:
+            self.connection.ray.kill(node.watch)
+        self._agent, self._store, self._weights = None, None, (-1, None)
+        self.connection.close()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -50,8 +351,6 @@ class RaySampler(CpuSampler):
     One message a batch goes each way: a worker gets the weights, and sends its columns of the batch. The rows are those
     of `CpuSampler`. Needs the extra `ray`, and the same versions of Python, torch and the environments on every node.
     """
-
-    collectors: ClassVar[type[RemoteCollectors]] = RayCollectors
 
     ray_address: str = "auto"
     """The cluster, as `ray.init` takes it: "auto" is the one that runs on this machine, "local" starts one with this
@@ -92,11 +391,18 @@ class RaySampler(CpuSampler):
             check_n_workers(self, n_workers, self.batch_spec.B, "n_workers is")
             kind.deal(n_workers)
             no_cores = (None,)  # Ray deals them
-            self._workers = Workers(self, kind, specs, [no_cores] * n_workers, self.collectors.on_loss)
+            self._workers = Workers(self, kind, specs, [no_cores] * n_workers, _on_loss)
         except BaseException:
             self.shutdown()
             raise
         return self._workers.check_and_build()
+
+    def build(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> RemoteCollectors:
+        """Let the workers collect and evaluate; their columns are copied into the rows with every reply."""
+        assert self._workers is not None, "start comes first"
+        assert self._kind is not None, "it has started the workers"
+        self._kind.rows = [some[FleetRole.TRAIN] for some in self._workers.rows_of_each(rows)]
+        return super().build(agent, check, rows)
 
     def shutdown(self) -> None:
         """Stop the workers, which close their environments, and disconnect from the cluster."""
@@ -106,3 +412,8 @@ class RaySampler(CpuSampler):
             kind, self._kind = self._kind, None
             if kind is not None:
                 kind.close()
+
+
+def _on_loss(progress: Progress, request: AnyCall[Collects]) -> AnyCall[Collects]:
+    """Begin the worker's share of the batch or of an evaluation again: what it had done is lost with its node."""
+    return request.but(after_loss=True) if request.is_of(Collects.evaluate) else request

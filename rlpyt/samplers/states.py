@@ -50,13 +50,7 @@ class Loaded(NamedTuple):
 
 
 class StateKeeper:
-    """Keeper of the state of one sampler: what is checked and told where it is saved or loaded.
-
-    Args:
-        name: of the sampler, for messages.
-        ranks: of its environments.
-        global_B: environments of the samplers of all replicas.
-    """
+    """Keeper of the state of one sampler: what is checked and told where it is saved or loaded."""
 
     def __init__(self, name: str, ranks: Sequence[int], global_B: int) -> None:
         self.name, self.ranks, self.global_B = name, ranks, global_B
@@ -84,9 +78,6 @@ class StateKeeper:
             seeds: returns those of an iteration, for environments that cannot be restored. A fresh environment would go
                 on with the random stream of the start, and play the same episodes again.
             load: takes the state over.
-
-        Raises:
-            ValueError: if it is the state of other environments.
         """
         if state["global_B"] != self.global_B:
             raise ValueError(
@@ -144,11 +135,7 @@ def why_no_state(state: StateDict) -> str | None:
 
 
 def dealt(pieces: Sequence[StateDict], ranks: Sequence[int]) -> StateDict:
-    """Return the state of environments: that of the piece with the same ones, or made of several pieces.
-
-    Raises:
-        ValueError: if a piece has an entry that cannot be taken apart.
-    """
+    """Return the state of environments: that of the piece with the same ones, or made of several pieces."""
     for one in pieces:
         if list(one["ranks"]) == list(ranks):
             state: StateDict = one["state"]
@@ -226,13 +213,10 @@ def restore_info(info: TrajInfo, saved: StateDict | None) -> bool:
 
 
 class AsBuilt:
-    """State of an evaluation environment that was just built, which it is set back to.
+    """State of an evaluation environment that was just built, and never reset, which it is set back to.
 
     It is kept as the content of a snapshot and read anew every time. So later steps do not change it, and a
     `load_state_dict` of the user's gets what it would get from a checkpoint.
-
-    Args:
-        env: just built, and never reset.
     """
 
     def __init__(self, env: EnvAdapter) -> None:

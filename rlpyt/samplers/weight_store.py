@@ -33,10 +33,6 @@ class WeightStore:
 
     Where only one version is kept, an agent on the CPU has its tensors in the block itself, so that nothing is copied:
     nobody may act while it is written.
-
-    Args:
-        agent: initialised.
-        n_versions: that are kept.
     """
 
     def __init__(self, agent: Agent, n_versions: int = 1) -> None:
@@ -62,16 +58,17 @@ class WeightStore:
         return {**vars(self), "_views": {}}  # each process makes its own, as a tensor would be copied
 
     @property
+    def newest(self) -> int:
+        """Version that was published last; -1 before the first."""
+        return int(self._stamps.max())
+
+    @property
     def arrays(self) -> list[np.ndarray]:
         """All that is published, in shared memory, for a machine that has a copy of the agent."""
         return [*self._blocks, *self._rests, self._stamps]
 
     def receive(self, arrays: Sequence[np.ndarray]) -> None:
-        """Publish here what the store of another machine has published; nobody may act meanwhile.
-
-        Args:
-            arrays: those of the other store.
-        """
+        """Publish here what the store of another machine has published, its arrays; nobody may act meanwhile."""
         for mine, received in zip(self.arrays, arrays, strict=True):
             size = min(len(mine), len(received))  # the room for what is no tensor may differ by some bytes
             mine[:size] = received[:size]
@@ -83,12 +80,9 @@ class WeightStore:
         Args:
             agent: that of the store, or a copy of it.
             version: None is the one after the last.
-
-        Raises:
-            RuntimeError: if its extra state has outgrown the room that it was given.
         """
         if version is None:
-            version = int(self._stamps.max()) + 1
+            version = self.newest + 1
         block = version % len(self._stamps)
         self._stamps[block] = _BEING_WRITTEN
         tensors, rest = _contents(agent)
@@ -106,12 +100,9 @@ class WeightStore:
         Args:
             agent: the same at every call.
             version: None is the newest, which others may publish meanwhile; it is not taken twice.
-
-        Raises:
-            RuntimeError: if the version is not there, or was overwritten meanwhile.
         """
         for _ in range(_ATTEMPTS if version is None else 1):
-            wanted = int(self._stamps.max()) if version is None else version
+            wanted = self.newest if version is None else version
             if version is None and wanted == self._taken:
                 return wanted
             found = self._take(agent, wanted)

@@ -1,62 +1,38 @@
-"""Work of a sampler that is initialised: what collects its batches and evaluates, here or in a server of its own."""
+"""Work of a sampler that is initialised: what collects its batches and evaluates, here or in other processes."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
+from typing import TypeAlias
 
 from rlpyt.core import Agent, EvalResult
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.collector import Collector
+from rlpyt.samplers.collector import Collector, mean_of
 from rlpyt.samplers.evaluator import Evaluator, start_evaluator
 from rlpyt.samplers.fleet import Builds, Check
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
-from rlpyt.samplers.parts import CompletedTraj, Part
-from rlpyt.samplers.states import Loaded, why_no_state
-from rlpyt.samplers.stopwatch import mean_of
+from rlpyt.samplers.parts import CompletedTraj, Environments, Part
+from rlpyt.samplers.states import Loaded, joined, selected
 from rlpyt.samplers.weight_store import WeightStore
+from rlpyt.samplers.workers import Workers
 from rlpyt.types import StateDict
+from rlpyt.utils.calls import AnyCall, call
 from rlpyt.utils.compute import torch_threads
+from rlpyt.utils.progress import Progress
+from rlpyt.utils.worker_pool import Message
 
 
-class Work(ABC):
-    """Collector of a sampler's batches, and its evaluator, wherever they run; `BaseSampler.build` makes it."""
-
-    @abstractmethod
-    def collect(self, itr: int, first_t: int | None = None) -> list[CompletedTraj]:
-        """Fill the rows of a batch, and let environments that rest be reset; see `Collector.collect_batch`."""
-
-    @abstractmethod
-    def evaluate(self, itr: int, on_progress: Callable[[int], None], deterministic: bool) -> EvalResult:
-        """Run every environment's quota of episodes, seeded by the iteration; see `Evaluator.evaluate`."""
-
-    @abstractmethod
-    def times(self) -> dict[str, float]:
-        """Return the seconds of every activity since the last call; see `rlpyt.samplers.stopwatch`."""
-
-    @abstractmethod
-    def state_dict(self) -> StateDict:
-        """Return the states of training environments and their actors, as pieces (see `states`)."""
-
-    @abstractmethod
-    def load_state_dict(self, state_dict: StateDict) -> Loaded:
-        """Take over pieces, dealt to these environments."""
-
-    def why_no_state(self) -> str | None:
-        """Return why an environment has no state; None if all have one."""
-        return why_no_state(self.state_dict())
-
-
-class WorkHere(Work):
+class WorkHere(Environments):
     """Collector and evaluator in this process.
 
     Args:
         agent: acts.
         specs: of the fleets.
         parts: those of training, and that of evaluation where there is one, which stand at their first rows.
-        overlap: whether the environments of two parts may step at the same time.
+        overlap: see `Collector`.
         n_threads: torch threads of this process meanwhile; None leaves them as the run has set them.
-        wakes: whether environments that rest are reset right after the batch.
         times_of_others: returns the seconds of every activity in the processes that step the environments.
     """
 
@@ -67,7 +43,6 @@ class WorkHere(Work):
         parts: Mapping[FleetRole, Sequence[Part]],
         overlap: bool = True,
         n_threads: int | None = None,
-        wakes: bool = True,
         times_of_others: Callable[[], Sequence[dict[str, float]]] = list,
     ) -> None:
         self._specs, self._n_threads, self._times_of_others = specs, n_threads, times_of_others
@@ -76,21 +51,21 @@ class WorkHere(Work):
         for actor in actors:
             actor.reset()  # an own agent that keeps state of its own begins with `reset`, and then `sample_mode`
         self.collector: Collector = spec.LoopCls(agent, list(zip(ours, actors, strict=True)), overlap)
-        self._wakes = wakes and not spec.mid_batch_reset
         self.evaluator: Evaluator | None = None
         if FleetRole.EVAL in parts:
             [part] = parts[FleetRole.EVAL]
             self.evaluator = start_evaluator(specs[FleetRole.EVAL], agent, part)
 
     def collect(self, itr: int, first_t: int | None = None) -> list[CompletedTraj]:
-        """Fill the rows of a batch, and let environments that rest be reset."""
+        """Fill the rows of a batch; see `Collector.collect_batch`."""
         with torch_threads(self._n_threads):
             # A loop of the user's may lack the argument, and needs none where no batch is resumed.
-            completed = self.collector.collect_batch(itr, *(() if first_t is None else (first_t,)))
-        if self._wakes:
-            self.collector.wake()
-            self.collector.stopwatch.lap(self.collector.parts[0].envs.waits_for)
-        return completed
+            return self.collector.collect_batch(itr, *(() if first_t is None else (first_t,)))
+
+    def wake(self) -> None:
+        """Let the environments that rest be reset, right after a batch."""
+        self.collector.wake()
+        self.collector.stopwatch.lap(self.collector.parts[0].envs.waits_for)
 
     def evaluate(
         self, itr: int, on_progress: Callable[[int], None], deterministic: bool, after_loss: bool = False
@@ -110,11 +85,11 @@ class WorkHere(Work):
         return mean_of([here, *others], sum(here.values())) if others else here
 
     def state_dict(self) -> StateDict:
-        """Return where training environments and actors stand."""
+        """Return the states of training environments and their actors, as pieces (see `states`)."""
         return self.collector.state_dict()
 
     def load_state_dict(self, state_dict: StateDict) -> Loaded:
-        """Take over what `state_dict` returned."""
+        """Take over pieces, dealt to these environments."""
         return self.collector.load_state_dict(state_dict)
 
     def why_no_state(self) -> str | None:
@@ -161,3 +136,82 @@ class Collects(Builds):
     def times(self) -> dict[str, float]:
         """Return the seconds of every activity since the last call."""
         return self._work.times()
+
+
+class RemoteCollectors(Environments):
+    """Collectors and evaluators in the processes of a pool, each of which fills its columns of the rows.
+
+    One message a batch goes each way.
+    """
+
+    def __init__(self, workers: Workers[Collects], agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> None:
+        self._workers, self._pool, self._agent = workers, workers.pool, agent
+        self._check, self._rows = check, workers.rows_of_each(rows)
+        self._seconds = 0.0
+        self._weights: WeightStore | None = None  # once the processes have the agent
+
+    def collect(self, itr: int, first_t: int | None = None) -> list[CompletedTraj]:
+        """Let the processes fill their columns of the batch; return the completed trajectories."""
+        start = perf_counter()
+        self._start(publish=True)
+        for worker in self._pool.workers:
+            worker.progress.row = None
+        completed = self._workers.ask_all(call(Collects.collect, itr, first_t=first_t))
+        self._seconds += perf_counter() - start
+        return [traj for some in completed for traj in some]
+
+    def wake(self) -> None:
+        """Let the processes reset the environments that rest, while this one goes on."""
+        self._pool.post(dict.fromkeys(range(len(self._rows)), Message.of(call(Collects.wake))))
+
+    def evaluate(self, itr: int, on_progress: Callable[[int], None], deterministic: bool) -> EvalResult:
+        """Let the processes run their shares of the quota."""
+        self._start(publish=True)
+        workers = self._pool.workers
+        for worker in workers:
+            worker.progress.episodes = 0
+        requests = dict.fromkeys(range(len(workers)), call(Collects.evaluate, itr, deterministic, after_loss=False))
+        replies = self._pool.ask(requests, lambda: on_progress(sum(w.progress.episodes for w in workers)))
+        return EvalResult.merge(replies)
+
+    def times(self) -> dict[str, float]:
+        """Return the seconds of every activity since the last call, as the mean over the processes."""
+        self._start()
+        seconds, self._seconds = self._seconds, 0.0
+        return mean_of(self._workers.ask_all(call(Collects.times)), seconds)
+
+    def state_dict(self) -> StateDict:
+        """Return the states of the collectors of all processes as one."""
+        self._start()
+        return joined(self._workers.ask_all(call(Collects.state_dict)))
+
+    def load_state_dict(self, state_dict: StateDict) -> Loaded:
+        """Take over what `state_dict` returned, of any number of processes."""
+        self._start()
+        states = [selected(state_dict, some) for some in self._workers.ranks]
+        return Loaded.merge(self._pool.ask({rank: call(Collects.load_state_dict, s) for rank, s in enumerate(states)}))
+
+    @staticmethod
+    def on_loss(progress: Progress, request: AnyCall[Collects]) -> AnyCall[Collects]:
+        """Go on with the batch from the row that the lost process was at; begin its share of an evaluation again."""
+        if request.is_of(Collects.collect) and progress.row is not None:
+            return request.but(first_t=progress.row)
+        return request.but(after_loss=True) if request.is_of(Collects.evaluate) else request
+
+    def _start(self, publish: bool = False) -> None:
+        """Send the agent, with its weights, unless that was done; else publish those of now where that is asked for.
+
+        Not earlier: only for the first call has the runner placed the model, in its precision and memory format.
+        """
+        if self._weights is None:
+            copy = self._agent.acting_copy()
+            weights = WeightStore(copy)
+            weights.publish(self._agent)
+            self._workers.begin([call(Collects.start, self._check, copy, weights, rows) for rows in self._rows])
+            self._weights = weights
+        elif publish:
+            self._weights.publish(self._agent)
+
+
+Work: TypeAlias = WorkHere | RemoteCollectors
+"""What collects a sampler's batches and evaluates, wherever that is; `BaseSampler.build` makes it."""

@@ -133,13 +133,11 @@ class Workers(Generic[S]):
     Args:
         sampler: says how long a worker may be silent, and how many are replaced; the episodes that a loss cuts are
             counted there.
-        kind: starts, hears and stops them.
+        kind, on_loss, on_wait: see `WorkerPool`.
         specs: the fleets to deal to them, as evenly as they go.
         args: for each worker, the arguments of its server after rank, progress and its share of the fleets.
-        on_loss: see `WorkerPool`.
         n_parts: shares of the workers, each of which gets a share of the training environments.
         role: noun of the workers in messages.
-        on_wait: called from time to time while they are waited for.
     """
 
     def __init__(
@@ -169,7 +167,7 @@ class Workers(Generic[S]):
         self.specs: list[Specs] = [
             {role: of_role[rank] for role, of_role in dealt.items() if of_role[rank].env_ranks} for rank in range(n)
         ]
-        self.kind, self._sampler, of_each = kind, sampler, self.specs
+        self._sampler, of_each = sampler, self.specs
 
         def args_of(rank: int, restarts: int) -> tuple[object, ...]:
             mine = {role: replace(spec, restarts=before + restarts) for role, spec in of_each[rank].items()}
@@ -228,10 +226,6 @@ class Workers(Generic[S]):
     def columns(self) -> dict[str, int]:
         """Return what is to be logged of the workers, by column."""
         return {"WorkerRestarts": self.pool.n_restarts} if self._sampler.restart_workers else {}
-
-    def close(self) -> None:
-        """Stop the workers, which close their environments."""
-        self.pool.stop()
 
 
 def env_workers(

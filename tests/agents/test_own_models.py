@@ -342,11 +342,16 @@ CART = EnvSpaces(spaces.Dict({"cart": VECTOR, "last-move": spaces.Discrete(2)}),
             "int64}, prev_action [3, 3] float32, prev_reward [3] float32.",
         ),
         (DqnAgent(ModelCls=Failing), DISCRETE, "DqnAgent: the model, a Failing, .* observation [3, 4] float32"),
-        (DdpgAgent(ModelCls=Failing), BOX, "DdpgAgent: the policy, a Failing, .* with features [3, 4] float32."),
+        (
+            DdpgAgent(ModelCls=Failing),
+            BOX,
+            "DdpgAgent: the policy, a Failing, .* with features [3, 4] float32, prev_action",
+        ),
         (
             DdpgAgent(QModelCls=Failing),
             BOX,
-            "DdpgAgent: the action values, a Failing, .* with features [3, 4] float32, action [3, 2] float32.",
+            "DdpgAgent: the action values, a Failing, .* features [3, 4] float32, prev_action [3, 2] float32, "
+            "prev_reward [3] float32, action [3, 2] float32.",
         ),
     ],
 )
@@ -433,7 +438,7 @@ def test_a_forward_that_takes_a_part_of_the_row_before_is_refused() -> None:
     said = r"Write forward\(self, observation, prev_action, prev_reward\), or forward\(self, observation\) without"
     with pytest.raises(TypeError, match=said):
         DqnAgent(ModelCls=OptionalRow).initialize(DISCRETE)
-    with pytest.raises(TypeError, match=r"or forward\(self, observation, action\) without"):
+    with pytest.raises(TypeError, match=r"or forward\(self, features, action\) without"):
         DdpgAgent(QModelCls=OldMu).initialize(BOX)
     with pytest.raises(TypeError, match=r"forward.*5 arguments by position"):
         R2d1Agent(ModelCls=sequential).initialize(DISCRETE)

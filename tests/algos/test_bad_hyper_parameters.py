@@ -13,7 +13,7 @@ import torch
 from gymnasium import spaces
 
 from rlpyt.agents import CatDqnAgent, CategoricalPgAgent, DqnAgent, R2d1Agent, RecurrentCategoricalPgAgent, SacAgent
-from rlpyt.algos import A2C, DQN, PPO, R2D1, SAC, CategoricalDQN, VTrace, replay_checks
+from rlpyt.algos import A2C, DQN, PPO, R2D1, SAC, CategoricalDQN, VTrace, replay_settings
 from rlpyt.core import hyper_parameters, rows_per_update
 from rlpyt.functional import Cosine, Linear, Piecewise
 from rlpyt.samplers import SerialSampler
@@ -389,8 +389,8 @@ def set_up_replay(case: str, monkeypatch: Any, free: float, total: float, rows: 
     """Return an algorithm with a replay in a memory of sizes in units of its observations, and this unit in bytes."""
     AlgoCls, AgentCls, EnvCls, env_kwargs, settings, size = REPLAYS[case]
     unit = ROWS * size
-    monkeypatch.setattr(replay_checks, "free_memory", lambda: int(free * unit))
-    monkeypatch.setattr(replay_checks, "total_memory", lambda: int(total * unit))
+    monkeypatch.setattr(replay_settings, "free_memory", lambda: int(free * unit))
+    monkeypatch.setattr(replay_settings, "total_memory", lambda: int(total * unit))
     # The recurrent state, which the replay keeps too, is as small as can be.
     kwargs: dict[str, Any] = dict(model_kwargs=dict(hidden_sizes=4, **(dict(rnn_size=1) if AlgoCls is R2D1 else {})))
     if EnvCls is Frames:
@@ -435,17 +435,17 @@ def test_a_replay_that_the_system_refuses_is_told_by_its_settings(monkeypatch):
 
 
 def test_shared_memory_and_that_of_replicas_on_one_machine_count_as_a_whole(monkeypatch):
-    monkeypatch.setattr(replay_checks, "free_memory", lambda: 1000)
-    monkeypatch.setattr(replay_checks, "total_memory", lambda: 2000)
+    monkeypatch.setattr(replay_settings, "free_memory", lambda: 1000)
+    monkeypatch.setattr(replay_settings, "total_memory", lambda: 2000)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        replay_checks.check_memory(5000, 500, "a replay", "Do this.", n_here=2)
-        replay_checks.check_memory(900, 500, "a replay", "Do this.", is_shared=True)
+        replay_settings.check_memory(5000, 500, "a replay", "Do this.", n_here=2)
+        replay_settings.check_memory(900, 500, "a replay", "Do this.", is_shared=True)
     with pytest.raises(ValueError, match=r"a replay needs 1,100 bytes of memory and .* have 1,000 at most. Do this."):
-        replay_checks.check_memory(1100, 500, "a replay", "Do this.", is_shared=True)
+        replay_settings.check_memory(1100, 500, "a replay", "Do this.", is_shared=True)
     with pytest.warns(
         UserWarning, match=r"needs 1,500 bytes of memory, in 3 replicas on this machine, and .* 1,000 now"
     ):
-        replay_checks.check_memory(5000, 500, "a replay", "Do this.", n_here=3)
+        replay_settings.check_memory(5000, 500, "a replay", "Do this.", n_here=3)
     with pytest.raises(ValueError, match=r"needs 2,500 bytes of memory, in 5 .* 2,000 at most"):
-        replay_checks.check_memory(5000, 500, "a replay", "Do this.", n_here=5)
+        replay_settings.check_memory(5000, 500, "a replay", "Do this.", n_here=5)

@@ -16,13 +16,11 @@ from torch._dynamo.utils import counters
 from rlpyt.agents import CatDqnAgent, CategoricalPgAgent, DqnAgent, SacAgent
 from rlpyt.algos import A2C, DQN, PPO, SAC, CategoricalDQN
 from rlpyt.algos.base import RlAlgorithm
-from rlpyt.algos.compiled_loss import CompiledLoss
 from rlpyt.algos.gradient_descent import GradientDescent
 from rlpyt.core import rows_per_update
 from rlpyt.logging import logger_context, read_progress
 from rlpyt.runners import MinibatchRl
 from rlpyt.samplers import SerialSampler
-from rlpyt.settings import Hyper
 from rlpyt.utils.compute import ComputeSettings
 from tests.algos.small_problems import RandomEnv, batches, set_up
 from tests.algos.test_algo_state import CASES, DQN_KWARGS, MU_AND_Q, QPG_KWARGS, learn, started
@@ -171,10 +169,12 @@ def test_all_that_the_optimisers_of_a_loss_update_has_a_gradient(Own, traced, mo
 
 def test_what_only_others_update_is_constant_in_a_loss_and_as_it_was_after_it(monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda plain: plain)
+    algo, agent = CASES["SAC"]()
+    started(algo, agent, settings=COMPILED)
     weights = [torch.nn.Parameter(torch.ones(())) for _ in range(4)]
     mine, shared, theirs, frozen = weights
     frozen.requires_grad_(False)
-    descents = {
+    algo.descents = {
         name: GradientDescent(torch.optim.SGD(parameters, lr=1.0), 1.0)
         for name, parameters in {"pi": [mine, shared], "q": [shared, theirs, frozen]}.items()
     }
@@ -182,8 +182,8 @@ def test_what_only_others_update_is_constant_in_a_loss_and_as_it_was_after_it(mo
     def in_training(hyper: Any) -> list[bool]:
         return [weight.requires_grad for weight in weights]
 
-    loss = CompiledLoss(in_training, tuple, torch.device("cpu"), descents, "pi")
-    assert loss(Hyper()) == [True, True, False, False]
+    loss = algo.compiled(in_training, by="pi")
+    assert loss(algo.hyper(0)) == [True, True, False, False]
     assert in_training(None) == [True, True, True, False]
 
 
@@ -244,7 +244,6 @@ def test_a_copy_of_the_algorithm_has_no_compiled_code(traced):
     algo, _, _ = trained("DQN", COMPILED)
     assert algo.update_counter > 0
     algo.generator = algo.replay = algo.feed = algo.target = algo.descents = None
-    algo.compiled._descents = {}
     for copy in (deepcopy(algo), pickle.loads(pickle.dumps(algo))):
         assert copy.loss.__self__ is copy
         assert not copy.compiled._compiled
@@ -283,8 +282,7 @@ def test_a_loss_that_was_set_by_hand_is_compiled(traced):
     algo.loss = twice
     collected = batches(started(algo, agent, settings=COMPILED), 1)
     learn(algo, collected, range(1))
-    [compiled] = algo.compiled._compiled.values()
-    assert compiled.plain is algo.loss is twice
+    assert list(algo.compiled._compiled) == [algo.loss] == [twice]
 
 
 def test_a_recurrent_agent_is_refused():

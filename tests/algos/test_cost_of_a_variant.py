@@ -70,18 +70,14 @@ class RewardSAC(SAC):
 
 
 class Growing(Target):
-    """Copies after 1, 2, 4, 8, ... updates."""
+    """Moves after 1, 2, 4, 8, ... updates."""
 
-    def after_update(self, hyper: Any) -> None:
-        n = self.feed.algo.update_counter
-        if n & (n - 1) == 0:
-            self.feed.agent.update_target(1.0)
+    def is_due(self, n_updates: int, hyper: Any) -> bool:
+        return n_updates & (n_updates - 1) == 0
 
 
 class GrowingDQN(DQN):
-    def initialize(self, agent: Any, run: Any) -> None:
-        super().initialize(agent, run)
-        self.target = Growing(self.feed)
+    TargetCls = Growing
 
 
 def learned(algo: Any, agent: Any, env_kwargs: Any = None, env: Any = RandomEnv) -> Any:
@@ -116,7 +112,7 @@ FOLDER = Path(variants.__file__).parent
         ([Munchausen], 15),
         ([RewardPPO], 20),
         ([RewardSAC], 20),
-        ([Growing, GrowingDQN], 15),
+        ([Growing, GrowingDQN], 10),
     ],
     ids=lambda x: "" if isinstance(x, int) else "-".join(getattr(y, "__name__", str(y)) for y in x),
 )

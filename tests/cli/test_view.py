@@ -372,8 +372,10 @@ def test_check_env_takes_an_environment_of_which_a_process_can_hold_one(capsys):
 
 def test_bench_measures_the_samplers_that_are_asked_for(capsys):
     assert main(["bench", "CartPole-v1", "--sampler-type", "serial", "--batch-T", "4", "--seconds", "0.01"]) == 0
-    *_, header, row = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.splitlines()
+    header, row = lines[3:5]
     assert header.split()[:3] == ["sampler", "steps/s", "us/step"]
+    assert any(line.split()[0] == "float32" and line.endswith("the rule") for line in lines[5:] if line)
     name, rate, micros, *_ = row.split()
     assert name == "serial"
     assert float(rate.replace(",", "")) == pytest.approx(1e6 / float(micros), rel=0.05)

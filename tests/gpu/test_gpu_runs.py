@@ -15,7 +15,7 @@ from rlpyt.agents import CategoricalPgAgent, DqnAgent, RecurrentCategoricalPgAge
 from rlpyt.core import example_inputs
 from rlpyt.logging import load_snapshot
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
-from rlpyt.runners.compute_choice import choose_settings
+from rlpyt.runners.compute_choice import settings_by_rule
 from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.arrays import buffer_to
@@ -125,9 +125,8 @@ def test_settings_are_chosen_for_the_device(AgentCls, device):
     recurrent = {"rnn_size": 8} if AgentCls.recurrent else {}
     agent = AgentCls(model_kwargs={**CONV, **recurrent})
     agent.initialize(EnvSpaces(IMAGE, spaces.Discrete(3)))
-    settings = choose_settings(agent, Affinity.from_mapping(affinity_of(device))).settings
-    assert settings.device == device
-    assert settings.channels_last or settings.precision == "float32"
+    settings = settings_by_rule(agent, Affinity.from_mapping(affinity_of(device)))
+    assert (settings.device, settings.channels_last, settings.precision) == (device, True, "float32")
     agent.to_device(settings)
     actor = agent.actor([0, 1], 2, 0)
     actor.begin(0)

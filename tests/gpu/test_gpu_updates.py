@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlpyt.algos import PPO, CategoricalDQN, VTrace
-from rlpyt.algos.off_policy import OffPolicyAlgo
+from rlpyt.algos import PPO, CategoricalDQN, OffPolicyAlgo, VTrace
 from rlpyt.utils.compute import ComputeSettings
 from tests.algos.small_problems import batches, optimize, set_up
 from tests.gpu.gpu_kit import CASES, OF_EVERY_FAMILY, assert_close, devices_of, tensors_in

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,8 @@ import psutil
 import pytest
 
 from rlpyt.launching import RayNodes, run_experiments, update_config
-from rlpyt.launching.node_slots import NodeSlots, Order
+from rlpyt.launching.grid import GridRun
+from rlpyt.launching.ray_nodes import NodeSlots
 from rlpyt.launching.variants import save_variant
 from rlpyt.logging import logger_context, read_progress
 from tests.ray_kit import TwoNodes, below
@@ -175,7 +175,7 @@ def test_a_grid_that_has_lost_every_node_ends_with_an_error(ray_cluster: TwoNode
 
     def remove() -> None:
         wait_until(lambda: half_done(grid))
-        for process in below("rlpyt.launching.node_slots", "SlotsActor"):
+        for process in below("rlpyt.launching.ray_nodes", "SlotsActor"):
             process.kill()
 
     thread = in_thread(remove)
@@ -290,21 +290,22 @@ def test_a_run_that_another_process_holds_waits_and_then_is_refused(grid: Grid):
     log_dir = grid.folder / "x_1"
     save_variant({"x": 1}, log_dir)
     grid.go()
-    first, second = NodeSlots("1aut", False, 1), NodeSlots("1aut", False, 1, wait_seconds=0.3)
-    order = Order(0, 0, str(grid.script), str(log_dir), 0, "x_1/0", ["term"])
+    first, second = NodeSlots(), NodeSlots(wait_seconds=0.3)
+    assert [slots.open("1aut", False, 1) for slots in (first, second)] == [1, 1]
+    script, run = str(grid.script), GridRun(log_dir, 0, "x_1/0", ("term",))
     (grid.folder / "go").unlink()
-    first.start(order)
+    first.start(0, 0, script, run)
     wait_until((log_dir / "run_0/pid").exists)
-    second.start(order)
+    second.start(0, 0, script, run)
     assert second.poll() == {}
     wait_until(second.poll)
     assert second.poll() == {0: "another process has held the run for 0.3 s; end it"}
-    second.start(replace(order, number=1))
+    second.start(1, 0, script, run)
     second.stop(1, signal.SIGTERM)
     assert second.poll()[1] == 85, "it has never started"
     grid.go()
     wait_until(first.poll)
     assert first.poll() == {0: 0}
-    second.start(replace(order, number=2, script=str(grid.path / "none.py")))
+    second.start(2, 0, str(grid.path / "none.py"), run)
     assert "there is no" in str(second.poll()[2])
     assert "on a file system of all nodes" in str(second.poll()[2])

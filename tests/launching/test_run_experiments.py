@@ -483,6 +483,8 @@ def test_a_script_knows_whether_it_was_launched(tmp_path):
 
 def test_the_table_of_a_terminal_is_redrawn_and_hides_runs_that_do_not_fit(tmp_path, monkeypatch):
     class Terminal(io.StringIO):
+        encoding = "utf-8"
+
         def isatty(self):
             return True
 

@@ -292,7 +292,11 @@ def test_ctrl_c_lets_the_run_save_its_work_and_the_next_call_goes_on(searcher, t
         (dict(space={}), ValueError, "the space is empty"),
         (dict(space={"x": IntDistribution(0, 1)}), TypeError, r"Write \('x',\)"),
         (dict(space={("x",): [1, 2]}), TypeError, "expected a distribution of Optuna"),
-        (dict(space={("x",): IntDistribution(0, 1), ("x", "y"): IntDistribution(0, 1)}), ValueError, "is inside of"),
+        (
+            dict(space={("x",): IntDistribution(0, 1), ("x", "y"): IntDistribution(0, 1)}),
+            ValueError,
+            r"settings x and x\.y .* inside of it",
+        ),
         (dict(config=PPO(), space={("lerning_rate",): FloatDistribution(0, 1)}), TypeError, "learning_rate"),
         (dict(code="4096aut"), ValueError, "at most one for each"),
     ],

@@ -391,7 +391,8 @@ def test_of_the_processes_of_a_launcher_only_the_first_has_the_directory(rank, t
 def test_a_silent_logger_keeps_warnings_and_shows_no_bar(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(
-        "sys.stderr", type("Terminal", (), {"isatty": lambda self: True, "write": print, "flush": print})()
+        "sys.stderr",
+        type("Terminal", (), {"isatty": lambda self: True, "encoding": "utf-8", "write": print, "flush": print})(),
     )
     with silent_context() as logger:
         logger.warn("a worker was lost")

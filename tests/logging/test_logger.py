@@ -362,7 +362,7 @@ def test_full_disk_while_appending_text_and_rows(tmp_path, capsys, monkeypatch):
     logger = Logger(tmp_path)
     log_row(logger, 1, a=1.0)
     with monkeypatch.context() as full:
-        for module in ("sinks", "console"):
+        for module in ("sinks", "run_logger"):
             full.setattr(f"rlpyt.logging.{module}.open_to_append", open_full)
         log_row(logger, 2, a=2.0)
     assert "WARNING: row 2 of the log was not written" in capsys.readouterr().out

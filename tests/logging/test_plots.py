@@ -150,7 +150,7 @@ def test_bar_shows_progress_and_time_left_on_a_terminal(monkeypatch):
     bar = ProgBarCounter(60)
     now = 110.0
     bar.update(15)
-    assert f"next row [{'#' * 7}{'.' * 23}]  25% | 0:30 left\n" in terminal.getvalue()
+    assert f"next row [{'█' * 7}{'░' * 23}]  25% | 0:30 left\n" in terminal.getvalue()
     halfway = terminal.getvalue()
     bar.update(10)
     assert terminal.getvalue() == halfway
@@ -158,7 +158,7 @@ def test_bar_shows_progress_and_time_left_on_a_terminal(monkeypatch):
     bar.update(90)
     bar.stop()
     bar.stop()
-    assert terminal.getvalue().count(f"[{'#' * 30}] 100% | 0:10 in all") == 1
+    assert terminal.getvalue().count(f"[{'█' * 30}] 100% | 0:10 in all") == 1
 
 
 def test_a_dumb_terminal_has_no_bar(monkeypatch):

@@ -109,7 +109,7 @@ def test_runs_of_a_grid_save_their_work_and_the_next_launch_goes_on(cluster, tmp
     launcher = start(tmp_path / "launcher.py", LAUNCHER, grid.script, tmp_path / "data", address=cluster.address)
     try:
         wait_until(lambda: half_done(grid), launcher)
-        processes = [*grid.processes().values(), *below("rlpyt.launching.node_slots")]
+        processes = [*grid.processes().values(), *below("rlpyt.launching.ray_nodes")]
         die(cluster)
         assert launcher.wait(PATIENCE) == 1
     finally:

@@ -26,7 +26,6 @@ from rlpyt.results import (
     probability_of_improvement,
     stratified_bootstrap_interval,
 )
-from rlpyt.results.statistics import student_t_quantile
 
 
 def assert_as_rliable(ours, theirs):
@@ -150,7 +149,10 @@ def test_hand_numbers():
     ("degrees", "t"), [(1, 12.706205), (2, 4.302653), (3, 3.182446), (4, 2.776445), (9, 2.262157), (30, 2.042272)]
 )
 def test_quantiles_of_student(degrees, t):
-    assert student_t_quantile(0.95, degrees) == pytest.approx(t, abs=1e-6)
+    values = np.arange(degrees + 1.0)[:, None]
+    found = mean_interval(values)
+    error = values.std(ddof=1) / np.sqrt(len(values))
+    assert (found.high - found.point) / error == pytest.approx(t, abs=1e-6)
 
 
 def test_mean_interval_leaves_out_what_is_missing():
@@ -170,7 +172,7 @@ def test_mean_interval_leaves_out_what_is_missing():
         (lambda: median_score([1.0, 2.0]), r"shape \(2,\); expected runs x tasks"),
         (lambda: probability_of_improvement([[1, 2]], [[1]]), "got 2 and 1 tasks"),
         (lambda: stratified_bootstrap_interval(mean_score, [[1.0]], confidence=95), "expected a confidence between"),
-        (lambda: student_t_quantile(0.95, 0), "degrees=0"),
+        (lambda: mean_interval([[1.0], [2.0]], confidence=95), "got confidence=95; expected a number between 0 and 1"),
     ],
 )
 def test_bad_scores_are_refused(call, message):

@@ -34,7 +34,6 @@ from rlpyt.runners import (
 )
 from rlpyt.runners.agreement import Agreement, bit_hash, learned_tensors
 from rlpyt.runners.columns import merged_metrics, merged_numbers
-from rlpyt.runners.compute_choice import Choice
 from rlpyt.samplers.base import specs_of
 from rlpyt.types import Run, TrajInfo
 from rlpyt.utils.compute import ComputeSettings
@@ -235,15 +234,15 @@ def test_global_streams_of_replicas_differ_and_that_of_the_first_is_the_old_one(
     assert not set(numbers[0]) & set(numbers[2])
 
 
-def test_only_replica_0_measures(tmp_path, monkeypatch):
+def test_replica_0_chooses_for_all(tmp_path, monkeypatch):
     chosen = ComputeSettings(channels_last=True)
     asked = []
 
-    def choose(agent: Any, cores: Any, *args: Any, **kwargs: Any) -> Choice:
+    def choose(agent: Any, cores: Any, *args: Any, **kwargs: Any) -> ComputeSettings:
         asked.append(cores)
-        return Choice(chosen)
+        return chosen
 
-    monkeypatch.setattr(compute_choice, "choose_settings", choose)
+    monkeypatch.setattr(compute_choice, "settings_by_rule", choose)
     runners = train(tmp_path, settings=None)
     assert len(asked) == 1
     assert [runner.compute for runner in runners] == [chosen, chosen]
@@ -251,18 +250,16 @@ def test_only_replica_0_measures(tmp_path, monkeypatch):
 
 def test_a_replica_computes_on_its_own_device_with_the_settings_of_replica_0(monkeypatch):
     chosen = ComputeSettings(device="meta", channels_last=True, torch_threads=3)
-    monkeypatch.setattr(compute_choice, "choose_settings", lambda *args, **kwargs: Choice(chosen, {"timed": "all"}))
+    monkeypatch.setattr(compute_choice, "settings_by_rule", lambda *args, **kwargs: chosen)
 
-    def choose(replicas: ThreadReplicas) -> Choice:
+    def choose(replicas: ThreadReplicas) -> ComputeSettings:
         algorithm, agent = make_algo("ppo")
         runner = MinibatchRl(algorithm, agent, make_sampler(), n_steps=100)
         runner._group.replicas = replicas
         runner.training.agreement = runner._group.agreement
-        run = Run(batch_spec=runner.sampler.batch_spec)
-        return compute_choice.compute_of_run(None, runner.training, run, runner._group.cores, None)
+        return compute_choice.compute_of_run(None, runner.training, runner._group.cores, None)
 
-    expected = Choice(ComputeSettings(channels_last=True, torch_threads=3), {"timed": "all"})
-    assert in_threads(choose) == [expected] * 2
+    assert in_threads(choose) == [ComputeSettings(channels_last=True, torch_threads=3)] * 2
 
 
 def test_scripts_with_other_settings_are_refused(tmp_path):

@@ -16,9 +16,9 @@ from rlpyt.algos import QpgAlgo
 from rlpyt.core import Sampler
 from rlpyt.logging import load_snapshot
 from rlpyt.runners import AsyncRl, AsyncRlEval, MinibatchRl, MinibatchRlEval, compute_choice, runner_from_params
-from rlpyt.runners.compute_choice import Choice
 from rlpyt.samplers import SerialSampler
 from rlpyt.settings import all_settings
+from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.coupling import Coupling
 from tests.algos.small_problems import RandomEnv
 from tests.algos.test_algo_state import CASES
@@ -198,11 +198,11 @@ def test_a_sampler_that_cannot_move_is_refused(monkeypatch):
 def test_threads_leave_the_cores_of_the_sampler_free(monkeypatch, tmp_path):
     seen: list[int] = []
 
-    def choose(agent: Any, cores: Any, n_busy: int, **kwargs: Any) -> Choice:
+    def choose(agent: Any, cores: Any, n_busy: int, **kwargs: Any) -> ComputeSettings:
         seen.append(n_busy)
-        return Choice()
+        return ComputeSettings()
 
-    monkeypatch.setattr(compute_choice, "choose_settings", choose)
+    monkeypatch.setattr(compute_choice, "settings_by_rule", choose)
     run(tmp_path / "a", "ppo", make_sampler(), AsyncRl, n_steps=20, settings=None)
     run(tmp_path / "b", "ppo", make_sampler("cpu3", start_method="fork"), AsyncRl, n_steps=20, settings=None)
     assert seen == [1, 3]

@@ -23,7 +23,7 @@ from rlpyt.logging import load_snapshot
 from rlpyt.runners import AsyncRlEval, MinibatchRlEval, SyncRlEval, TrainingDiverged
 from rlpyt.runners.rows import RowsEvaluatedBeside
 from rlpyt.samplers import Evaluator
-from rlpyt.samplers.evaluator_process import EvaluatorProcess, evaluator_cpus
+from rlpyt.samplers.evaluator import EvaluatorProcess, evaluator_cpus
 from rlpyt.types import TrajInfo
 from rlpyt.utils import processes
 from rlpyt.utils.processes import WorkerError, available_cpus

@@ -29,10 +29,10 @@ def run_dir(tmp_path: Path) -> Path:
 def test_the_settings_of_the_log_and_the_choice_of_threads_stay(run_dir, monkeypatch):
     before = json.loads((run_dir / "params.json").read_text())
 
-    def measure_compute(*args: object) -> None:
+    def choose(*args: object, **kwargs: object) -> None:
         raise AssertionError("a run that goes on keeps what was chosen")
 
-    monkeypatch.setattr(compute_choice, "choose_settings", measure_compute)
+    monkeypatch.setattr(compute_choice, "settings_by_rule", choose)
     MinibatchRl.resume(run_dir, n_steps=80)
     after = json.loads((run_dir / "params.json").read_text())
     assert after["runner"]["settings"]["settings"] is None

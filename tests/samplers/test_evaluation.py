@@ -215,7 +215,7 @@ def test_an_evaluation_without_end_says_so_once(monkeypatch, capsys):
     ("EnvCls", "n_available", "n"), [(CountingEnv, 4, 1), (DictCountingEnv, 4, 2), (DictCountingEnv, 1, 1)]
 )
 def test_an_evaluation_without_a_sampler_has_the_threads_that_fit(EnvCls, n_available, n, monkeypatch):
-    monkeypatch.setattr(sys.modules["rlpyt.samplers.evaluate"], "available_threads", lambda: n_available)
+    monkeypatch.setattr(sys.modules["rlpyt.samplers.evaluator"], "available_threads", lambda: n_available)
     agent, seen = random_agent(), set()
     agent.initialize(make_env(EnvCls, {}).spaces)
     agent.model.register_forward_hook(lambda *_: seen.add(torch.get_num_threads()))

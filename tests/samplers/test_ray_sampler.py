@@ -19,7 +19,7 @@ import psutil
 import pytest
 import torch
 
-from rlpyt.samplers import CpuSampler, RaySampler, ray_workers
+from rlpyt.samplers import CpuSampler, RaySampler, ray_sampler
 from rlpyt.types import Run
 from rlpyt.utils.processes import WorkerError, cores_limited_to
 from rlpyt.utils.ray_cluster import RayConnection, import_ray, own_cluster
@@ -158,7 +158,7 @@ def test_two_samplers_share_the_cluster_and_a_third_one_is_told_that_it_has_no_c
         for first in samplers[:2]:
             first.initialize(random_agent(), Run(batch_spec=first.batch_spec, seed=7))
         assert_equal_batches(collect(samplers[0], 2), collect(samplers[1], 2))
-        monkeypatch.setattr(ray_workers, "START_SECONDS", 1.0)
+        monkeypatch.setattr(ray_sampler, "START_SECONDS", 1.0)
         with pytest.raises(WorkerError, match=r"Worker 0 on node .* has not started it for 1 s\. Its cores may"):
             samplers[2].initialize(random_agent(), Run(batch_spec=samplers[2].batch_spec))
     finally:

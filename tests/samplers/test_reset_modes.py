@@ -15,6 +15,7 @@ from rlpyt.agents import DqnAgent, GaussianPgAgent
 from rlpyt.algos import A2C, DQN
 from rlpyt.logging import load_snapshot, save_snapshot
 from rlpyt.samplers import SerialSampler, WaitResetCollector
+from rlpyt.spaces import EnvSpaces
 from rlpyt.types import BatchSpec, Run
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from rlpyt.utils.seeds import Role, stream_seed
@@ -323,5 +324,7 @@ def test_rows_of_rest_do_not_reach_the_update():
 
 
 def test_a_replay_of_transitions_refuses_it():
+    agent = DqnAgent()
+    agent.initialize(EnvSpaces(spaces.Box(-1, 1, (4,), np.float32), spaces.Discrete(2)))
     with pytest.raises(ValueError, match=r"mid_batch_reset=False.*expected mid_batch_reset=True"):
-        DQN().initialize(DqnAgent(), Run(batch_spec=BatchSpec(4, 2), n_itr=10, mid_batch_reset=False))
+        DQN().initialize(agent, Run(batch_spec=BatchSpec(4, 2), n_itr=10, mid_batch_reset=False))

@@ -205,7 +205,8 @@ def test_a_state_that_an_earlier_version_has_saved_is_not_loaded_by_half(simulat
     options: dict[str, Any] = {"B": 1, "T": 6}
     with running("serial", random_agent(), simulated, **options) as sampler:
         collect(sampler, 1)
-        work_of(sampler).collector.parts[0].envs.why_lost = None  # type: ignore[attr-defined]
+        work: Any = work_of(sampler)
+        work.collector.parts[0].envs.why_lost = None
         state = sampler.state_dict()
     assert state["parts"][0]["state"]["envs"] != [{}]
     with running("serial", random_agent(), simulated, **options) as sampler:

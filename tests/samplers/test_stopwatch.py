@@ -11,7 +11,7 @@ import torch
 
 from rlpyt.agents import CategoricalPgAgent
 from rlpyt.samplers import SerialSampler
-from rlpyt.samplers.stopwatch import ACTIVITIES, Stopwatch, mean_of
+from rlpyt.samplers.collector import ACTIVITIES, Stopwatch, mean_of
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.samplers.sampler_kit import TWO_OF_EACH, counting_agent, running, with_either
 from tests.toy_envs import LENGTHS, CountingEnv, CountingModel
@@ -97,7 +97,7 @@ def measure(sampler: Any, n: int, slow: Sequence[int] = ()) -> tuple[dict[str, f
 
 def test_laps_are_counted_for_what_was_done(monkeypatch):
     now = iter([0.0, 10.0, 11.0, 13.0, 20.0, 24.0])
-    monkeypatch.setattr("rlpyt.samplers.stopwatch.perf_counter", lambda: next(now))
+    monkeypatch.setattr("rlpyt.samplers.collector.perf_counter", lambda: next(now))
     stopwatch = Stopwatch()
     stopwatch.start()
     stopwatch.lap("network")
