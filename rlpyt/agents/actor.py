@@ -48,6 +48,7 @@ class ModelActor(Actor):
         by_hand: bool = False,
     ) -> None:
         self.agent = of_its_kind(agent)
+        self.agent.networks.encode_by(self.agent.distribution)  # a subclass may have another one since `initialize`
         self.env_ranks = list(env_ranks)
         self.global_B, self.seed, self.evaluation, self.by_hand = global_B, seed, evaluation, by_hand
         self.restarts, self.itr, self.deterministic = restarts, 0, False

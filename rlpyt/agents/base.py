@@ -133,8 +133,7 @@ class BaseAgent(Settings, Scheduled, Agent):
         check_class(type(self.distribution))
         self.networks.recurrent = bool(self.recurrent)
         self.model = new_model(self)
-        self.networks.unrolled, self.networks.with_dropout = [self.model], [self.model]
-        self.networks.encode_by(self.distribution, self.model)
+        self.networks.encode_by(self.distribution, "model")
         if "model" in (given := initial_state(self)):
             self.model.load_state_dict(given["model"])
 
@@ -217,6 +216,7 @@ class BaseAgent(Settings, Scheduled, Agent):
     def to_device(self, settings: ComputeSettings) -> None:
         """Move the networks to the device, in the precision and memory format of the run."""
         self.networks.to_device(settings)
+        self.networks.encode_by(getattr(self, "distribution", None))  # see `ModelActor`
 
     def acting_copy(self) -> Self:
         """Return a copy on the CPU that acts in another process, with weights of its own."""
@@ -337,6 +337,13 @@ def _as_env_spaces(agent: BaseAgent, given: Any) -> EnvSpaces:
 
 def _set_parts(agent: BaseAgent) -> None:
     """Give an agent new parts, over its networks."""
+    for name, Base in (("HeadCls", Head), ("ExplorationCls", Exploration)):
+        Cls = getattr(agent, name)
+        if not callable(Cls) or (isinstance(Cls, type) and not issubclass(Cls, Base)):
+            raise TypeError(
+                f"{type(agent).__name__}: {name} is {Cls!r:.100}; expected a class that derives from "
+                f"rlpyt.agents.{Base.__name__}. Name the class itself (docs/own_agent.md)."
+            )
     agent.head, agent.exploration, agent.by_hand = agent.HeadCls(agent), agent.ExplorationCls(agent), ByHand(agent)
     for name, make in agent.other_parts.items():
         setattr(agent, name, make(agent))

@@ -102,7 +102,7 @@ class DqnAgent(BaseAgent, QAgent):
         target = new_model(self).eval()
         check_apart(f"{type(self).__name__}: ModelCls", self.model, target)
         self.networks.add_target("target", target)
-        self.networks.unrolled.append(target)
+        self.networks.unrolled.append("target")
         self.networks.update_targets()
         check_q_outputs(self)
 

@@ -49,7 +49,9 @@ class Network(Generic[M]):
         return self if instance is None else instance.networks.named(self.key)  # type: ignore[return-value]
 
     def __set__(self, instance: Any, network: M) -> None:
-        getattr(instance.networks, self.part)[self.key] = network
+        networks: Networks = instance.networks
+        getattr(networks, self.part)[self.key] = network
+        networks.encode_by()
 
 
 class Held(Generic[T]):
@@ -69,9 +71,14 @@ class Held(Generic[T]):
     def __get__(self, instance: Any, owner: type) -> T:
         if instance is None:
             return self  # type: ignore[return-value]  # which only inspection asks for
-        for name in self.path:
-            instance = getattr(instance, name)
-        return instance
+        part = instance
+        for name in self.path[:-1]:
+            try:
+                part = getattr(part, name)
+            except AttributeError:
+                of = type(instance).__name__
+                raise AttributeError(f"{of} has no {self.path[-1]}: it is not initialised.") from None
+        return getattr(part, self.path[-1])
 
     def __set__(self, instance: Any, value: T) -> None:
         for name in self.path[:-1]:
@@ -125,37 +132,45 @@ class Networks(AgentNetworks):
         self.recurrent = False
         self.encode: Callable[[Buffer], Buffer] = _same
         """Function of previous actions that returns them as the networks are given them."""
-        self.unrolled: list[nn.Module] = []
+        # By name, such as "model" or "target.body", as a subclass may put others in their place.
+        self.unrolled = ["model"]
         """Those that normalise observations and carry the recurrent state: the model, and its target."""
-        self.with_dropout: list[nn.Module] = []
+        self.with_dropout = ["model"]
         """Those that are in training mode in updates."""
-        self.targets: list[tuple[nn.Module, nn.Module]] = []
+        self.targets: list[tuple[str, str]] = []
         """Targets, each with the network that it follows."""
+        self._distribution: Any = None
+        self._readers: tuple[str, ...] = ()
 
-    def encode_by(self, distribution: Any, *readers: nn.Module) -> None:
-        """Let previous actions be encoded by a distribution, if one of some networks reads them."""
+    def encode_by(self, distribution: Any = None, *readers: str) -> None:
+        """Let previous actions be encoded by a distribution, if one of some networks reads them.
+
+        Without one, or without readers, those of before are asked again.
+        """
+        self._distribution, self._readers = distribution or self._distribution, readers or self._readers
         # Asked once, because `encode` is called at every step.
-        self.encode = distribution.encode if any(map(uses_prev_action, readers)) else _same
+        reads = any(uses_prev_action(self.named(name)) for name in self._readers)
+        self.encode = self._distribution.encode if reads and self._distribution is not None else _same
 
-    def add_target(
-        self, key: str, target: nn.Module, follower: nn.Module | None = None, network: nn.Module | None = None
-    ) -> None:
-        """Have a target network under a key, all of which, or a part, follows a network: the model, or another."""
+    def add_target(self, key: str, target: nn.Module, part: str = "", network: str = "model") -> None:
+        """Have a target network under a key, all of which, or one part, follows that part of a network."""
         self.learning[key] = target.requires_grad_(False)
-        self.targets.append((follower or target, network or self.acting["model"]))
+        self.targets.append((f"{key}.{part}".rstrip("."), f"{network}.{part}".rstrip(".")))
 
     def modules(self) -> list[nn.Module]:
         """Return all networks: those that act, then those that only learn."""
         return [*self.acting.values(), *self.learning.values()]
 
-    def named(self, key: str) -> nn.Module:
-        """Return a network by its key."""
-        networks = self.acting if key in self.acting else self.learning
-        if key not in networks:
-            raise AttributeError(
-                f"{self._owner} has no network {key!r}: it is not initialised, a worker's copy, or made without it."
-            )
-        return networks[key]
+    def named(self, name: str) -> nn.Module:
+        """Return a network by its key, or a part of it, such as "model.body"."""
+        key, _, part = name.partition(".")
+        for networks in (self.acting, self.learning):
+            if key in networks:
+                return networks[key].get_submodule(part)
+        raise AttributeError(
+            f"{self._owner} has no network {name!r}: it is not initialised, or is a worker's copy, or a subclass names "
+            "another one."
+        )
 
     def check_built(self) -> None:
         """Raise RuntimeError if the networks are not built."""
@@ -231,21 +246,25 @@ class Networks(AgentNetworks):
     def warm_up(self, inputs: AgentInputs, init_rnn_state: Buffer, episode_start: Buffer) -> tuple[Buffer, ...]:
         """Return the recurrent states of network and target after rows; see `rlpyt.core.AgentNetworks`."""
         state = rnn_from_rows(init_rnn_state)
-        return tuple(rnn_to_rows(self.run(network, inputs, state, episode_start)[1]) for network in self.unrolled)
+        return tuple(
+            rnn_to_rows(self.run(network, inputs, state, episode_start)[1])
+            for network in map(self.named, self.unrolled)
+        )
 
     # ---- learning ----
 
     def train(self) -> None:
         """Let dropout be on, for updates."""
-        for network in self.with_dropout:
+        for network in map(self.named, self.with_dropout):
             if not network.training:  # to visit every layer at every step of a run costs more than to look
                 set_training(network, True)
 
     @torch.no_grad()
     def update_targets(self, tau: float = 1.0) -> None:
         """Move the targets by the fraction `tau` to the networks that they follow; 1 copies."""
+        self.check_built()
         for target, network in self.targets:
-            update_target(target, network, tau)
+            update_target(self.named(target), self.named(network), tau)
 
     def join(self, replicas: Replicas) -> None:
         """Let the normalisers take in the batches of all replicas."""
@@ -254,7 +273,7 @@ class Networks(AgentNetworks):
 
     def update_obs_rms(self, observation: Buffer, valid: torch.Tensor | None = None) -> None:
         """Let the normalisers of network and target, which are the same, take in a batch of observations."""
-        for network in self.unrolled:
+        for network in map(self.named, self.unrolled):
             if isinstance(network, Model):
                 network.update_obs_rms(observation, valid)
 
@@ -286,16 +305,17 @@ class Networks(AgentNetworks):
         self.check_built()
         clone = copy.copy(self)
         clone.device = torch.device("cpu")
-        acting, clone.numbers, clone.unrolled = copy.deepcopy((self.acting, self.numbers, self.unrolled[:1]))
+        acting, clone.numbers = copy.deepcopy((self.acting, self.numbers))
         clone.acting, clone.learning = acting.cpu(), nn.ModuleDict()
-        clone.with_dropout, clone.targets = [clone.acting["model"]], []
+        clone.unrolled, clone.with_dropout, clone.targets = self.unrolled[:1], ["model"], []
+        clone._readers = tuple(name for name in self._readers if name.partition(".")[0] in self.acting)
         return clone
 
     # ---- state ----
 
     def input_description(self) -> str:
         """Return how every part of an observation is read, if the model has an encoder of `rlpyt.models`."""
-        model = self.unrolled[0]
+        model = self.named(self.unrolled[0])
         encoder = model.encoder if isinstance(model, Model) else None
         return "; ".join(encoder.reading()) if isinstance(encoder, Encoder) else ""
 

@@ -153,14 +153,14 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
     def initialize(self, env_spaces: EnvSpaces) -> None:
         """Build the networks and their targets, which start as copies."""
         super().initialize(env_spaces)
-        networks, model = self.networks, self.model
+        networks = self.networks
         self.q_model = q_model = new_q_model(self)
         target_q = new_q_model(self) if self.has_targets else None
         initial_q = self.initial_q_model_state_dict or initial_state(self).get("q_model")
         if initial_q is not None:
             q_model.load_state_dict(initial_q)
-        networks.unrolled, networks.with_dropout = [model.body], [model, q_model]
-        networks.encode_by(self.distribution, model.body, model.pi, q_model)
+        networks.unrolled, networks.with_dropout = ["model.body"], ["model", "q_model"]
+        networks.encode_by(self.distribution, "model.body", "model.pi", "q_model")
         if target_q is not None:
             add_targets(self, cast(ActorModel, new_model(self)), target_q)
         networks.update_targets()
@@ -184,11 +184,10 @@ def add_targets(agent: QpgAgent, target: ActorModel, target_q: nn.Module) -> Non
     check_apart(f"{who}: BodyCls", model.body, target.body)
     check_apart(f"{who}: ModelCls", model.pi, target.pi)
     check_apart(f"{who}: QModelCls", agent.q_model, target_q)
-    policy_stays = () if agent.has_target_policy else (target.body, model.body)
-    networks.add_target("target", target.eval(), *policy_stays)
-    networks.add_target("target_q", target_q, network=agent.q_model)
-    networks.unrolled.append(target.body)
-    networks.with_dropout.append(target_q)  # as DroQ has it
+    networks.add_target("target", target.eval(), part="" if agent.has_target_policy else "body")
+    networks.add_target("target_q", target_q, network="q_model")
+    networks.unrolled.append("target.body")
+    networks.with_dropout.append("target_q")  # as DroQ has it
 
 
 def check_not_negative(agent: Settings, *names: str) -> None:

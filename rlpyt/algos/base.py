@@ -157,8 +157,14 @@ class RlAlgorithm(Settings, Scheduled, Algorithm[AgentT]):
         Args:
             batch: rows on the agent's device.
             hyper: the hyper-parameters as they stand.
+
+        Raises:
+            TypeError: if the algorithm has no update of its own.
         """
-        raise NotImplementedError
+        raise TypeError(
+            f"{type(self).__name__}: has no way to learn; expected a method update(self, batch, hyper), which returns "
+            "the metrics of one update by name. Define it (docs/own_algorithm.md)."
+        )
 
     def gradient_step(self, loss: torch.Tensor, hyper: Hyper) -> torch.Tensor:
         """Take one step by `counted_descent`, and count it; return the norm of the gradient before clipping."""

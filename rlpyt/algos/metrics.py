@@ -82,6 +82,11 @@ def tensors_and_metrics(algo: object, method: str, returned: object, n: int) -> 
         _refuse(algo, method, returned, _RETURNED[n])
     if method == "td_loss" and tensors[0].shape != tensors[1].shape:
         _refuse(algo, method, returned, "a loss and an absolute TD error of every row, of the same shape")
+    if method == "q_losses":
+        losses, q, y = tensors
+        if losses.shape != q.shape[:1] or y.shape not in (q.shape[1:], q.shape):  # which arithmetic would broadcast
+            shapes = f"losses {[len(q)]} and targets {list(q.shape[1:])} of action values {list(q.shape)}"
+            _refuse(algo, method, returned, f"{shapes}. What q_target returns has no dimension more")
     return [*tensors, dict(own)]
 
 

@@ -185,7 +185,10 @@ def one_update(algo: PolicyGradientAlgo, batch: Buffer, init_rnn_state: Buffer, 
     # Read on the CPU: no synchronisation.
     (weight,) = algo.global_rows.weights([int(algo.samples.env.valid.sum())])
     # Without a gradient the momentum of the optimiser would move the weights.
-    metrics = {} if weight is None else algo.update(UpdateRows(batch, init_rnn_state, weight), hyper)
+    metrics: Numbers = {}
+    if weight is not None:
+        updated = algo.update(UpdateRows(batch, init_rnn_state, weight), hyper)
+        metrics = tensors_and_metrics(algo, "update", updated, 0)[0]
     # After the update: the policy that acted and the one that learned saw the same normalised observations.
     algo.agent.networks.update_obs_rms(batch.agent_inputs.observation[: len(batch.valid)], batch.valid)
     return {name: torch.as_tensor(value).detach() for name, value in metrics.items()}

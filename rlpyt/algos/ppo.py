@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from rlpyt.algos.metrics import stack_metrics
+from rlpyt.algos.metrics import stack_metrics, tensors_and_metrics
 from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, UpdateRows, actor_critic_loss
 from rlpyt.core import Metrics, PolicyAgent
 from rlpyt.functional import (
@@ -103,7 +103,7 @@ class PPO(PolicyGradientAlgo):
         for _ in range(n_epochs(hyper)):
             for minibatch, rnn_state in self.minibatch_rows(batch, init_rnn_state, self.samples.env.valid):
                 rows = UpdateRows(minibatch, rnn_state, weight_of(self, minibatch))
-                for name, value in self.update(rows, hyper).items():
+                for name, value in tensors_and_metrics(self, "update", self.update(rows, hyper), 0)[0].items():
                     metrics[name].append(value)
             # By all replicas' last rows. One synchronisation, and only where a limit was set.
             kls = metrics.get("kl", []) if hyper.target_kl is not None else []

@@ -15,7 +15,7 @@ import torch
 
 from rlpyt.algos.augmentation import RandomShift, check_images
 from rlpyt.algos.base import AnyAlgorithm, RlAlgorithm
-from rlpyt.algos.metrics import OptInfo, stack_metrics
+from rlpyt.algos.metrics import OptInfo, stack_metrics, tensors_and_metrics
 from rlpyt.algos.replay_rows import is_of_sequences
 from rlpyt.algos.replay_settings import ReplaySettings, draws_of, rows_of_draw, rows_of_update, whole_count
 from rlpyt.algos.replay_thread import ReplayThread
@@ -129,7 +129,7 @@ class ReplayFeed:
             for _ in range(n_updates):
                 batch = self.sample_batch()
                 self.agent.networks.draw_randomness(algo.generator)
-                for name, value in algo.update(batch, hyper).items():
+                for name, value in tensors_and_metrics(algo, "update", algo.update(batch, hyper), 0)[0].items():
                     metrics[name].append(self._weighted(value))
         # Other calls of the networks, between updates, do not move the stream.
         self.agent.networks.draw_randomness(None)

@@ -151,6 +151,11 @@ def example_of(agent: Agent, spaces: EnvSpaces, env_info: Buffer) -> Samples:
     )
     # An own agent may give a plain pair.
     action, agent_info = actor.step(*inputs)
+    if action is None:
+        raise TypeError(
+            f"{type(agent).__name__}: no action was returned for one row; expected a tensor [1, ...]. Let step or act "
+            "of the agent, or the action of its exploration, return the actions."
+        )
     action, agent_info = _first_row(agent, "the action", action), _first_row(agent, "the agent_info", agent_info)
     actor.reset()  # an own agent may keep what it saw; training begins as if this row had not been
     flag, reward = np.bool_(False), np.float32(0)

@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from rlpyt.agents import DqnAgent, PgAgent, QpgAgent
 from rlpyt.core import example_inputs
+from rlpyt.distributions import Categorical
 from rlpyt.logging import load_snapshot, save_snapshot
 from rlpyt.spaces import EnvSpaces, null_action, null_value, to_env
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
@@ -374,3 +375,56 @@ def test_the_target_s_normaliser_is_that_of_the_network() -> None:
     agent.update_obs_rms(inputs[0])
     assert not torch.equal(agent(*inputs), before)
     assert torch.equal(agent.target(*inputs), agent(*inputs))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "target"),
+    [
+        ("DqnAgent vector discrete", "model", "target_model"),
+        ("DqnAgent vector discrete", "target_model", "target_model"),
+        ("Ddpg vector box", "model", "target_model"),
+        ("Sac vector box", "q_model", "target_q_model"),
+    ],
+)
+def test_a_target_follows_the_network_that_a_subclass_has_put_in_place(kind, name, target) -> None:
+    agent = make_agent(kind)
+    other = make_agent(kind, seed=1)
+    setattr(agent, name, getattr(other, name))
+    agent.update_target(1.0)
+    network = getattr(agent, target.removeprefix("target_"))
+    for name, weight in getattr(agent, target).state_dict().items():
+        assert torch.equal(weight, network.state_dict()[name])
+
+
+class Reader(torch.nn.Module):
+    def forward(self, observation, prev_action, prev_reward):
+        return prev_action
+
+
+def test_another_network_in_place_reads_the_previous_action_if_it_does() -> None:
+    agent = make_agent("DqnAgent vector discrete")
+    assert agent.networks.encode(torch.tensor([2])).shape == (1,)  # the default model does not read it
+    agent.model = Reader()
+    assert agent(torch.zeros(1, 3), torch.tensor([2]), torch.zeros(1)).tolist() == [[0.0, 0.0, 1.0, 0.0]]
+
+
+class Doubled(Categorical):
+    def encode(self, action):
+        return 2 * super().encode(action)
+
+
+class DoubledAgent(DqnAgent):
+    def initialize(self, env_spaces):
+        super().initialize(env_spaces)
+        self.model = Reader()
+        self.distribution = Doubled(int(env_spaces.action.n))
+
+
+@pytest.mark.parametrize(
+    "begin", [lambda agent: agent.actor([0], 1, 0), lambda agent: agent.to_device(ComputeSettings())]
+)
+def test_previous_actions_are_encoded_by_a_distribution_that_a_subclass_has_put_in_place(begin) -> None:
+    agent = DoubledAgent()
+    agent.initialize(spaces_of("DqnAgent vector discrete"))
+    begin(agent)
+    assert agent(torch.zeros(1, 3), torch.tensor([2]), torch.zeros(1)).tolist() == [[0.0, 0.0, 2.0, 0.0]]

@@ -11,13 +11,14 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from rlpyt.agents import DqnAgent, QrDqnAgent
+from rlpyt.agents import DqnAgent, EpsilonGreedyExploration, QrDqnAgent, SacAgent
 from rlpyt.algos import DQN, QRDQN
 from rlpyt.runners import MinibatchRl
 from rlpyt.samplers import SerialSampler
 from rlpyt.spaces import EnvSpaces
 from tests.agents.acting_copies import Elsewhere
 from tests.agents.agent_kinds import Sampled
+from tests.algos.small_problems import RandomEnv, set_up
 
 N = 5
 SPACES = EnvSpaces(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(N))
@@ -216,3 +217,32 @@ def test_a_model_may_mask_illegal_actions(algo: Any, agent: Any, n_quantiles: in
     assert algo.update_counter > 0
     assert all(taken[20:])  # the check at the start acts at random
     assert len(taken) > 100
+
+
+class SaysNothing(EpsilonGreedyExploration):
+    def action(self, output, actor):
+        super().action(output, actor)  # without return
+
+
+@pytest.mark.parametrize(
+    ("name", "given"), [("HeadCls", EpsilonGreedyExploration), ("HeadCls", 3), ("ExplorationCls", object)]
+)
+def test_a_part_of_another_kind_is_refused(name, given):
+    with pytest.raises(TypeError, match=f"Mine: {name} is .*; expected a class that derives from rlpyt.agents."):
+        type("Mine", (DqnAgent,), {name: given})()
+
+
+def test_a_rule_that_returns_no_action_is_told_so():
+    agent = type("Mine", (DqnAgent,), {"ExplorationCls": SaysNothing})()
+    with pytest.raises(TypeError, match=r"^Mine: no action was returned for one row; expected a tensor \[1, \.\.\.\]"):
+        set_up(DQN(min_steps_learn=0), agent, RandomEnv)
+
+
+@pytest.mark.parametrize("AgentCls", [DqnAgent, SacAgent])
+def test_what_an_agent_lacks_before_initialize_is_told(AgentCls):
+    agent = AgentCls()
+    with pytest.raises(RuntimeError, match=f"{AgentCls.__name__}: is not initialised"):
+        agent.update_target()
+    name = "q" if AgentCls is SacAgent else "target_model"
+    with pytest.raises(AttributeError, match=f"{AgentCls.__name__} has no {name}: it is not initialised"):
+        getattr(agent, name)

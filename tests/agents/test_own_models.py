@@ -274,6 +274,19 @@ class OldRnn(nn.Module):
         return self.pi(x[0]), self.v(x[0]).squeeze(-1), state
 
 
+class PlainRnn(OldRnn):
+    """The same with all five arguments, none of which has a default."""
+
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any, state: Any, start: Any) -> Any:  # type: ignore[override]
+        return super().forward(observation, prev_action, prev_reward, state)
+
+
+def test_a_recurrent_model_is_given_its_state_and_the_starts_of_episodes() -> None:
+    agent = RecurrentCategoricalPgAgent(ModelCls=PlainRnn)
+    agent.initialize(DISCRETE)
+    assert agent.step(torch.zeros(4), None, None).action.shape == ()
+
+
 class OldRnnBody(FeatureModel):
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any, rnn_state: Any) -> Any:  # type: ignore[override]
         return super().forward(observation, prev_action, prev_reward, rnn_state)

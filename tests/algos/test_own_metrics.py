@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 from rlpyt.agents import CatDqnAgent, DdpgAgent, DqnAgent, PgAgent, R2d1Agent
-from rlpyt.algos import A2C, DDPG, DQN, PPO, R2D1, CategoricalDQN
+from rlpyt.algos import A2C, DDPG, DQN, PPO, R2D1, CategoricalDQN, OffPolicyAlgo
 from tests.algos.small_problems import RandomEnv, optimize, set_up
 
 REPLAY: dict[str, Any] = dict(min_steps_learn=16, replay_size=64, replay_ratio=1, batch_size=8)
@@ -134,7 +134,11 @@ def test_metrics_of_different_shapes_are_put_one_after_the_other() -> None:
             lambda x: (*x, 1.0),
             "a tuple of 4: .*, a float; expected losses, action values and targets",
         ),
+        (DDPG, "q_losses", lambda x: (x[0].sum(), *x[1:]), r".*; expected losses \[1\] and targets \[8\] of"),
         (DDPG, "update_policy", list, "a list of .*; expected a dictionary of metrics by name"),
+        (DDPG, "update", lambda x: None, "None; expected a dictionary of metrics by name"),
+        (A2C, "update", lambda x: 3, "a int; expected a dictionary of metrics by name"),
+        (PPO, "update", lambda x: None, "None; expected a dictionary of metrics by name"),
     ],
 )
 def test_a_loss_that_returns_something_else_is_told_what(Base: Any, method: str, change: Any, said: str) -> None:
@@ -142,6 +146,17 @@ def test_a_loss_that_returns_something_else_is_told_what(Base: Any, method: str,
     settings = {} if Base in (A2C, PPO) else REPLAY
     with pytest.raises(TypeError, match=rf"^Mine.{method} returned {said}"):
         learn(returning(Base, method, change)(**settings), agent, spaces.Box(-1, 1, (2,)) if Base is DDPG else None)
+
+
+def test_a_target_that_would_be_broadcast_is_refused() -> None:
+    algo = returning(DDPG, "q_target", lambda y: y[:, None])(**REPLAY)  # [M, M] of [1, M] and [M, 1]
+    with pytest.raises(TypeError, match=r"tensor \[8, 1\]; expected losses \[1\] and targets \[8\] of action values"):
+        learn(algo, DdpgAgent(), spaces.Box(-1, 1, (2,)))
+
+
+def test_an_algorithm_without_an_update_is_told_what_it_needs() -> None:
+    with pytest.raises(TypeError, match=r"OffPolicyAlgo: has no way to learn; expected a method update\(self, batch"):
+        learn(OffPolicyAlgo(**REPLAY), DqnAgent())
 
 
 @pytest.mark.parametrize(
