@@ -13,12 +13,12 @@ from rlpyt.envs import EnvAdapter, InfoRecorder, VectorEnvAdapter, as_recorded, 
 from rlpyt.envs.state_data import StateError
 from rlpyt.logging import current_logger
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.old_methods import own_names
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet_spec import FleetSpec
 from rlpyt.samplers.states import AsBuilt, Loaded, dealt, piece, restore_info, saved_info, why_no_state
 from rlpyt.spaces import EnvSpaces, null_action, null_value, random_value
 from rlpyt.types import Info, InfoDict, StateDict, TrajInfo, traj_info_maker
+from rlpyt.utils.arguments import own_names
 from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.progress import Progress
 
