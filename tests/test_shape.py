@@ -47,7 +47,7 @@ LIMITS = [
     Limit("metaclasses, and classes that name one", lambda: len(shape.places(shape.is_metaclass)), 2, 0),
     Limit("reads of source, bytecode or frames", lambda: len(shape.places(shape.reads_code)), 5, 0),
     Limit("objects whose __dict__ is replaced", lambda: len(shape.places(shape.replaces_dict)), 5, 0),
-    Limit("questions whether a method was overridden", lambda: len(shape.places(shape.probes_override)), 2, 0),
+    Limit("questions whether a method was overridden", lambda: len(shape.places(shape.probes_override)), 1, 0),
 ]
 
 
