@@ -392,6 +392,6 @@ def test_a_second_target_is_an_entry_in_what_only_learns():
     worker = pickle.loads(dumps(agent.acting_copy()))
     assert not worker.learning
     with pytest.raises(
-        AttributeError, match=r"SlowAndFast has no network 'slow': it is not initialised, a worker's copy"
+        AttributeError, match=r"SlowAndFast has no network 'slow': it is not initialised, or is a worker's copy"
     ):
         worker.slow_model  # noqa: B018
