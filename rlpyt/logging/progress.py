@@ -33,22 +33,17 @@ class ProgBarCounter:
         if current_count <= self._count:
             return
         self._count = min(current_count, self._total)
-        if self._logger.live.is_drawn:
-            self._logger.live.show_part(self._name, self._count / self._total)
-        elif self._bar is not None and (self._count == self._total or time.monotonic() > self._drawn + _SECONDS):
-            self._drawn = time.monotonic()
-            self._bar.draw([self._line()])
+        done, now = self._count / self._total, time.monotonic()
+        self._logger.live.show_part(self._name, done)
+        if done == 1.0 or now > self._drawn + _SECONDS:
+            self._drawn = now
+            self._draw(done, f"{clock((now - self._start) * (1 - done) / done)} left")
 
     def stop(self) -> None:
         """Complete the bar; later updates have no effect."""
-        if self._bar is not None and not self._logger.live.is_drawn:
-            self._bar.draw([f"{self._name} [{bar(1.0, 30)}] 100% | {clock(self._seconds())} in all"])
+        self._draw(1.0, f"{clock(time.monotonic() - self._start)} in all")
         self._bar = None
 
-    def _line(self) -> str:
-        done = self._count / self._total
-        left = clock(self._seconds() * (1 - done) / done)
-        return f"{self._name} [{bar(done, 30)}] {done:4.0%} | {left} left"
-
-    def _seconds(self) -> float:
-        return time.monotonic() - self._start
+    def _draw(self, done: float, when: str) -> None:
+        if self._bar is not None and not self._logger.live.is_drawn:
+            self._bar.draw([f"{self._name} [{bar(done, 30)}] {done:4.0%} | {when}"])

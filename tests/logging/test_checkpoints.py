@@ -862,16 +862,18 @@ def test_replicas_leave_each_other_their_segments(tmp_path):
 
 def test_full_disk_of_another_replica_costs_one_checkpoint(tmp_path, monkeypatch):
     with two(tmp_path) as (first, other):
-        write = other._write_ring
+        write = RingWriter.write
 
-        def full(*args):
-            raise OSError(errno.ENOSPC, "No space left on device")
+        def full(writer, rows):
+            if writer in other._writers.values():
+                raise OSError(errno.ENOSPC, "No space left on device")
+            write(writer, rows)
 
-        monkeypatch.setattr(other, "_write_ring", full)
+        monkeypatch.setattr(RingWriter, "write", full)
         reasons = save_both([first, other], 1)
         assert "replica 1 could not write its part: OSError: [Errno 28]" in str(reasons[0])
         assert "No space left" in str(reasons[1])
-        monkeypatch.setattr(other, "_write_ring", write)
+        monkeypatch.setattr(RingWriter, "write", write)
         assert save_both([first, other], 2) == [None, None]
         assert first.steps() == [2]
         assert not place(tmp_path, 1).exists()
