@@ -16,8 +16,8 @@ class _Cell:
     def __init__(self, place: int) -> None:
         self._place = place
 
-    def __get__(self, note: Progress, cls: type[Progress]) -> int:
-        return note._cells[self._place]
+    def __get__(self, note: Progress | None, cls: type[Progress]) -> int:
+        return 0 if note is None else note._cells[self._place]  # the class itself, which help() reads, has no numbers
 
     def __set__(self, note: Progress, value: int) -> None:
         note._cells[self._place] = value
