@@ -55,7 +55,7 @@ def state_of(run_dir: Path, step: int | None = None) -> dict[str, str]:
     step = files.steps()[0] if step is None else step
     state = {"step": str(step)}
     for rank in range(files.info(step)["world_size"]):
-        state.update(_digests(files.read(step, rank).state, f"rank {rank}"))
+        state.update(_digests(CheckpointFiles(files.folder, rank).read(step).state, f"rank {rank}"))
     return state
 
 

@@ -9,7 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from rlpyt import old_names
+from rlpyt import old_rlpyt
 from rlpyt.namedarraytuple import NamedArrayTuple, namedarraytuple
 from rlpyt.version import __version__
 
@@ -30,17 +30,22 @@ if sys.platform != "linux":
 if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
     os.environ["GOMP_SPINCOUNT"] = "30000"
 
-old_names.install()
+sys.meta_path.insert(0, old_rlpyt.OldPaths)
 
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """Import what is heavy when it is asked for, and the rooms that a path of rlpyt 0.1 leads through."""
+        """Import what is heavy, and the packages below, when they are asked for."""
         if name == "train":
             return importlib.import_module("rlpyt.cli.from_python").train
         if name == "load_agent":
             return importlib.import_module("rlpyt.runners").load_agent
-        return old_names.room(name)
+        try:
+            return importlib.import_module(f"rlpyt.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"rlpyt.{name}":
+                raise
+        raise AttributeError(f"module 'rlpyt' has no attribute {name!r}")
 
     def __dir__() -> list[str]:
         """Return the names that are there, and those that wait: a notebook completes them."""

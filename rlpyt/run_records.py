@@ -69,9 +69,7 @@ def open_to_read(path: str | os.PathLike[str]) -> BinaryIO:
 def open_to_write(path: str | os.PathLike[str], flags: int = 0) -> int:
     """Open a file of a run to read and write it in place, or make it; return its descriptor.
 
-    Args:
-        path: the file.
-        flags: further ones of `os.open`, such as O_APPEND.
+    Flags are further ones of `os.open`, such as O_APPEND.
 
     Raises:
         OSError: if it is a link, or has another name elsewhere: a file outside of the run would be changed.
@@ -149,11 +147,7 @@ def read_json(path: Path, needed: bool = True) -> tuple[Json, str]:
 def run_status(directory: Path) -> tuple[str, str]:
     """Return how a run stands, and the reason for it, often empty.
 
-    Args:
-        directory: of the run.
-
-    Returns:
-        finished, running, interrupted, failed or killed; "no record" without a status.json.
+    It is finished, running, interrupted, failed or killed; "no record" without a status.json.
     """
     content, note = read_json(directory / STATUS_FILE)
     if not content:
@@ -200,10 +194,7 @@ def steps_kept(directory: Path) -> int:
 def score_of_run(steps: Sequence[float], values: Sequence[float], fraction: float = 0.1) -> float:
     """Return the mean of a column over the last part of a run; nan without a value there.
 
-    Args:
-        steps: of every row, the last row has the most.
-        values: of the column; rows without a finite value do not count.
-        fraction: of the steps at the last row: rows with more than (1 - fraction) of them count, and the last row.
+    Rows count with more than (1 - fraction) of the steps of the last row, and that row, if their value is finite.
     """
     end = max((step for step in steps if not math.isnan(step)), default=math.nan)
     late = [
@@ -240,11 +231,7 @@ def job_file(record: Path, token: str, name: str) -> Path:
 
 
 def job_of(directory: Path) -> str:
-    """Return the number of a run's newest job of SLURM; "" where it has had none.
-
-    Args:
-        directory: of the run, which is not there before a job has begun.
-    """
+    """Return the number of a run's newest job of SLURM, also before it has begun; "" where it has had none."""
     directory = directory.resolve()
     record = directory.with_name(f"{directory.name}{JOB_SUFFIX}")
     content, _ = read_json(record)

@@ -12,10 +12,10 @@ from functools import cache
 from itertools import pairwise
 from numbers import Real
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast, get_args, get_type_hints
+from typing import Any, ClassVar, Self, TypeVar, cast, get_args, get_type_hints
 
 from rlpyt.functional import SCHEDULED, Constant, ScheduleLike, as_schedule
-from rlpyt.old_methods import check_subclass, tell_old_attribute
+from rlpyt.old_rlpyt import check_class, tells_old_attributes
 from rlpyt.utils.arguments import argument_names, check_arguments, check_defined, positional_names, suggesting
 
 R = TypeVar("R")
@@ -54,6 +54,7 @@ class _FieldDocs:
         return "\n".join(lines)
 
 
+@tells_old_attributes
 class Settings:
     """Base of the parts of a run; their settings are dataclass fields, each with a docstring of its own.
 
@@ -76,13 +77,9 @@ class Settings:
     fixed: ClassVar[Mapping[str, str]] = {}
     """Why settings that a user may want to schedule do not change, and what to do instead, by name, for messages."""
 
-    if not TYPE_CHECKING:  # to a type checker a part has what its class says
-        __getattr__ = tell_old_attribute
-
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse methods that nothing would call; let constructors suggest close names for an argument none knows."""
+        """Let constructors suggest close names for an argument that none of them knows."""
         super().__init_subclass__(**kwargs)
-        check_subclass(cls)
         if "__init__" in vars(cls):
             cls.__init__ = suggesting(cls.__init__)  # type: ignore[method-assign]
         if isinstance(text := vars(cls).get("__doc__"), str):
@@ -141,9 +138,12 @@ class Settings:
                 f"{what} is {value!r} of type {type(value).__name__}; expected {expected}, which may not change during "
                 f"the run{self.fixed.get(name, '. Convert it')}."
             )
-        schedule = cast(Scheduled, self).schedule_of(name) if is_scheduled else value
-        # The length of the run is not known yet. In a run without end no schedule begins too late.
-        if schedule is not None and not holds(as_schedule(schedule, n_steps=2**62, name=what)(0)):
+        number = value
+        if is_scheduled:
+            schedule = cast(Scheduled, self).schedule_of(name)
+            # The length of the run is not known yet. In a run without end no schedule begins too late.
+            number = None if schedule is None else as_schedule(schedule, n_steps=2**62, name=what)(0)
+        if number is not None and not holds(number):
             raise ValueError(f"{what} is {value!r}; expected {expected}. Correct it.")
 
 
@@ -221,7 +221,8 @@ def moving(part: Scheduled) -> list[str]:
 
 @_of_class
 def _check_class(cls: type[Settings]) -> None:
-    """Refuse a class that lacks methods, or sets defaults that a dataclass would ignore."""
+    """Refuse a class that lacks methods, has some that cannot be called, or sets defaults that are ignored."""
+    check_class(cls)
     check_defined(cls)
     names: list[str] = [f.name for f in fields(cls) if f.init] if is_dataclass(cls) else []
     ignored = [name for name in names if name not in cls.in_class_bodies and not _set_by_dataclass(cls, name)]

@@ -38,7 +38,9 @@ def public_names(module_name: str) -> list[str]:
 
 def rendered() -> str:
     """Return the page."""
-    packages = [f"rlpyt.{info.name}" for info in pkgutil.iter_modules(rlpyt.__path__) if info.ispkg]
+    packages = [
+        f"rlpyt.{info.name}" for info in pkgutil.iter_modules(rlpyt.__path__) if info.ispkg and info.name != "compat"
+    ]
     names = {name: public_names(name) for name in ["rlpyt", *sorted([*packages, *MODULES])]}
     return HEAD + "".join(f"\n## {name}\n\n{listed(names[name])}\n" for name in names)
 

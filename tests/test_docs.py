@@ -22,12 +22,12 @@ from experiments.studies import RENAMED, STUDIES
 from rlpyt import algos
 from rlpyt.agents import DqnAgent, PgAgent, SacAgent, Td3Agent
 from rlpyt.algos import A2C, DQN, PPO, SAC, TD3
+from rlpyt.compat.methods import OLD_ATTRIBUTES, OLD_METHODS
+from rlpyt.compat.names import NAMES, SETTINGS
 from rlpyt.envs import AtariEnv
 from rlpyt.envs.info import RESERVED
 from rlpyt.logging import logger_context, read_progress
 from rlpyt.logging.sinks import STATISTICS
-from rlpyt.old_methods import OLD_ATTRIBUTES, OLD_METHODS
-from rlpyt.old_names import NAMES, SETTINGS
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers import SerialSampler
 from rlpyt.settings import scheduled

@@ -15,9 +15,9 @@ from experiments import launch, train
 from experiments.configuration import Config, changed
 from experiments.smoke import in_process, smoke
 from experiments.studies import RENAMED, STUDIES, make
-from rlpyt import old_names
 from rlpyt.algos import A2C
 from rlpyt.algos.replay_settings import ReplaySettings, rows_of_update
+from rlpyt.compat.names import SETTINGS
 from rlpyt.launching import LaunchedRun, affinity_from_code, save_variant
 from rlpyt.logging import logger_context, read_progress
 from rlpyt.runners import MinibatchRlBase, load_agent, part_from_record, runner_from_params
@@ -178,7 +178,7 @@ def test_constructor_calls_of_rlpyt_0_1_pass_or_are_told_what_to_write():
             while gone := NO_MORE & kwargs.keys():
                 with pytest.raises(TypeError) as caught:
                     make_part(**kwargs)
-                [name] = [name for name in gone if old_names.SETTINGS[name] in str(caught.value)]
+                [name] = [name for name in gone if SETTINGS[name] in str(caught.value)]
                 refused[name] += 1
                 del kwargs[name]
             make_part(**kwargs)

@@ -100,7 +100,7 @@ def test_a_checkpoint_of_format_1_loads_and_the_run_goes_on(run: Path) -> None:
     torch.testing.assert_close(q_values(load_agent(run)), expected(run))
     files = CheckpointFiles(run / "checkpoints")
     assert files.info(STEPS)["format"] == 1 <= FORMAT
-    saved = files.read(STEPS, 0)
+    saved = files.read(STEPS)
     assert set(saved.state) >= {"agent", "algo", "sampler", "progress", "logger", "streams"}
     runner = MinibatchRl.resume(run, n_steps=STEPS + 40)
     assert read_progress(run)["Diagnostics/CumSteps"] == [40, STEPS, STEPS + 40]

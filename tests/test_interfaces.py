@@ -76,7 +76,7 @@ def members(part: str) -> set[str]:
 
 def asked_for(part: str) -> set[str]:
     """Return the names of all members that other rooms ask of any object, the interfaces themselves among them."""
-    paths = [path for path in MODULES if room_of(name_of(path)) not in (ROOMS[part], "testing", "old_methods")]
+    paths = [path for path in MODULES if room_of(name_of(path)) not in (ROOMS[part], "testing", "compat")]
     return set().union(*map(attributes, paths))
 
 

@@ -22,8 +22,7 @@ FLOORS = {
     "version": 0,
     "run_records": 0,
     "slurm": 0,
-    "old_names": 0,
-    "old_methods": 0,
+    "old_rlpyt": 0,
     "namedarraytuple": 1,
     "utils": 1,
     "functional": 1,
@@ -36,7 +35,7 @@ FLOORS = {
     "distributions": 4,
     "models": 4,
     "logging": 4,
-    "old_steps": 4,
+    "compat": 4,
     "runners": 5,
     "samplers": 5,
     "agents": 5,
@@ -51,11 +50,11 @@ FLOORS = {
 ARROWS = {
     "runners": {"logging"},
     "samplers": {"envs", "logging"},
-    "agents": {"models", "distributions", "envs", "old_steps"},
+    "agents": {"models", "distributions", "envs"},
     "algos": {"replays"},
 }
 # On the ground floor, too, there is an order: namedarraytuple stands on nothing, the maths on the arrays' names alone.
-GROUND = {"old_methods": {"old_names"}, "utils": {"namedarraytuple"}, "functional": {"namedarraytuple"}}
+GROUND = {"utils": {"namedarraytuple"}, "functional": {"namedarraytuple"}}
 # Rooms that nobody enters: they are for users alone.
 FOR_USERS = {"testing"}
 OUTSIDE = ("examples", "experiments", "benchmarks", "tests")
@@ -181,9 +180,9 @@ def test_packages_define_nothing_and_export_what_they_import(path):
             "import os",
             "import sys",
             "from typing import TYPE_CHECKING",
-            "from rlpyt import old_names",
+            "from rlpyt import old_rlpyt",
             "os.environ['GOMP_SPINCOUNT'] = '30000'",
-            "old_names.install()",
+            "sys.meta_path.insert(0, old_rlpyt.OldPaths)",
         ]
         assert isinstance(later, ast.If)
         assert [node.name for node in later.body if isinstance(node, ast.FunctionDef)] == ["__getattr__", "__dir__"]
@@ -227,6 +226,21 @@ def test_importing_rlpyt_is_cheap_and_brings_nothing_heavy():
         """
     )
     assert out.split("\n")[0] == "[] True 2"
+
+
+def test_what_serves_rlpyt_0_1_is_loaded_when_it_is_asked_for():
+    out = run_python(
+        """
+        import sys, warnings
+        import rlpyt, rlpyt.samplers, rlpyt.algos, rlpyt.agents, rlpyt.runners
+        rlpyt.algos.SAC(), rlpyt.agents.SacAgent()
+        print(*[name for name in sys.modules if name.startswith("rlpyt.compat")])
+        warnings.simplefilter("ignore")
+        from rlpyt.runners.base import BaseRunner
+        print(BaseRunner is rlpyt.runners.base.MinibatchRlBase, "rlpyt.compat.names" in sys.modules)
+        """
+    )
+    assert out == "\nTrue True\n"
 
 
 def test_other_systems_are_refused_at_the_import():

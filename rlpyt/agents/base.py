@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field, fields
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -23,19 +23,13 @@ from rlpyt.agents.rules import Exploration, Head
 from rlpyt.core import Agent, example_inputs
 from rlpyt.envs import EnvAdapter
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
-from rlpyt.old_names import serve_old_names
-from rlpyt.old_steps import OwnStepActor, acts_itself
+from rlpyt.old_rlpyt import check_class, compat
 from rlpyt.settings import Scheduled, Settings, scheduled
 from rlpyt.spaces import EnvSpaces
-from rlpyt.types import Kwargs, StateDict, TrajInfo
-from rlpyt.utils.arguments import named_arguments
+from rlpyt.types import AgentStep, Kwargs, StateDict, TrajInfo
+from rlpyt.utils.arguments import named_arguments, own_names
 from rlpyt.utils.arrays import buffer_func
 from rlpyt.utils.compute import ComputeSettings
-
-if TYPE_CHECKING:  # at run time the name is one of rlpyt 0.1 here, which is answered with a warning
-    from rlpyt.types import AgentStep
-
-serve_old_names(__name__)
 
 
 @dataclass(eq=False)
@@ -136,6 +130,7 @@ class BaseAgent(Settings, Scheduled, Agent):
             raise TypeError(
                 f"{type(self).__name__}.make_distribution returned None; expected a distribution. Return one."
             )
+        check_class(type(self.distribution))
         self.networks.recurrent = bool(self.recurrent)
         self.model = new_model(self)
         self.networks.unrolled, self.networks.with_dropout = [self.model], [self.model]
@@ -151,9 +146,10 @@ class BaseAgent(Settings, Scheduled, Agent):
         """Return an actor for environments that are stepped together."""
         self.networks.check_built()
         actor = self.ActorCls(self, env_ranks, global_B, seed, evaluation=evaluation, restarts=restarts)
-        if not acts_itself(self):
+        if not own_names(type(self)) & {"step", "value", "sample_mode", "eval_mode", "reset", "reset_one"}:
             return actor
-        return cast(ModelActor, OwnStepActor(self, actor, ByHand(self, actor).acting, evaluation))
+        own = compat("steps").OwnStepActor(self, actor, ByHand(self, actor).acting, evaluation)
+        return cast(ModelActor, own)
 
     def act(self, output: Buffer, actor: ModelActor) -> torch.Tensor:
         """Return actions [B]: the best ones in a deterministic evaluation, without a draw, or those of exploration.

@@ -24,7 +24,7 @@ class ByHand:
     after `eval_mode(0)`. The noise follows torch's global seed.
 
     It makes actors for as many rows as a script gives; or it is given that of a sampler, for which an agent whose class
-    has a `step` of its own acts (see `rlpyt.old_steps`).
+    has a `step` of its own acts (see `rlpyt.compat.steps`).
     """
 
     def __init__(self, agent: Agent, actor: ModelActor | None = None) -> None:
@@ -96,9 +96,11 @@ class ByHand:
     def acting(self) -> Iterator[None]:
         """Let the agent's methods act over this one's actor: that of a sampler, which calls them."""
         before, self._agent.by_hand = self._agent.by_hand, self
+        self.mode = before.mode  # an agent has one mode, by which its own methods know what was before
         try:
             yield
         finally:
+            before.mode = self.mode
             self._agent.by_hand = before
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from rlpyt.algos.metrics import OptInfo
-from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, one_update
+from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, actor_critic_loss, one_update
 from rlpyt.core import Metrics
-from rlpyt.functional import mean_perplexity, policy_gradient_loss, valid_mean, value_loss
+from rlpyt.functional import policy_gradient_loss, value_loss
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
 
@@ -42,7 +42,4 @@ class A2C(PolicyGradientAlgo):
         log_prob, entropy = self.agent.distribution.log_prob_and_entropy(batch.action, dist_info)
         pi_loss = policy_gradient_loss(log_prob, batch.advantage, batch.valid)
         v_loss = value_loss(value, batch.return_, batch.valid)
-        mean_entropy = valid_mean(entropy, batch.valid)
-        loss = pi_loss + hyper.value_loss_coeff * v_loss - hyper.entropy_loss_coeff * mean_entropy
-        perplexity = mean_perplexity(entropy, batch.valid)
-        return loss, {"loss": loss, "valueLoss": v_loss, "entropy": mean_entropy, "perplexity": perplexity}
+        return actor_critic_loss(pi_loss, v_loss, entropy, batch.valid, hyper)

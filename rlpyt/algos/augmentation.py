@@ -28,19 +28,13 @@ class RandomShift:
 
     def __call__(self, observation: Buffer, n_leading: int, generator: torch.Generator) -> Buffer:
         """Return the observations with shifted images."""
-
-        def shifted(x: torch.Tensor) -> torch.Tensor:
-            return random_shift(x, self.pad, generator) if _is_image(x, n_leading) else x
-
-        return buffer_func(observation, shifted)
+        return buffer_func(
+            observation, lambda x: random_shift(x, self.pad, generator) if _is_image(x, n_leading) else x
+        )
 
 
 def check_images(who: str, pad: int, observation: Buffer) -> None:
-    """Refuse to shift observations [1, ...] without an image.
-
-    Raises:
-        ValueError: if no part of them is an image.
-    """
+    """Refuse to shift observations [1, ...] without an image."""
     if not any(_is_image(x, 1) for x in buffer_leaves(observation)):
         raise ValueError(
             f"{who}: random_shift is {pad}, but no part of the observations is an image; expected uint8 "

@@ -21,26 +21,15 @@ from rlpyt.utils.seeds import Role, checked_stream, torch_generator
 from rlpyt.utils.torch_optim import without_compiler
 
 
-class Feed(Protocol):
-    """Part between batches that are collected and batches of updates, such as a replay."""
+class _Feed(Protocol):
+    """Part between batches that are collected and batches of updates, such as a `ReplayFeed`."""
 
-    def append(self, itr: int, samples: Samples) -> None:
-        """Take in the batch of an iteration."""
-
-    def learn(self, itr: int) -> Metrics:
-        """Take the updates of an iteration."""
-
-    def appender(self) -> Appender:
-        """Return what appends batches in another process from now on."""
-
-    def plan(self) -> dict[str, object]:
-        """Return what is done an iteration."""
-
-    def state_dict(self) -> StateDict:
-        """Return rows and counters."""
-
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over the result of `state_dict`."""
+    def append(self, itr: int, samples: Samples) -> None: ...
+    def learn(self, itr: int) -> Metrics: ...
+    def appender(self) -> Appender: ...
+    def plan(self) -> dict[str, object]: ...
+    def state_dict(self) -> StateDict: ...
+    def load_state_dict(self, state_dict: StateDict) -> None: ...
 
 
 @dataclass(kw_only=True, eq=False)
@@ -112,7 +101,7 @@ class RlAlgorithm(Settings, Scheduled, Algorithm[AgentT]):
         self.bind(run.n_steps)
         agent.bind(run.n_steps, run.steps_per_itr)
         self.generator = torch_generator(run.seed, Role.ALGO, run.rank)
-        self.feed: Feed | None = None
+        self.feed: _Feed | None = None
         self.descents: Descents = Descents(self)
         self.compiled = CompiledLosses(self, self.compiled_losses)
         self.optim_initialize(run.rank)
@@ -252,7 +241,7 @@ class Descents(dict[str, GradientDescent]):
         """Build an optimiser of parameters, or of parameter groups; return its steps, which are kept under the name.
 
         Args:
-            name: of the optimiser.
+            name: under which `step` finds it.
             parameters: as torch's optimisers take them.
             rate: setting of the algorithm that is the learning rate.
             defaults: arguments of the optimiser that `optim_kwargs` may change.
@@ -275,16 +264,10 @@ class Descents(dict[str, GradientDescent]):
 
     def weighted(self, mean: torch.Tensor) -> torch.Tensor:
         """Return a mean over rows of this replica, weighted so that the replicas' mean is that over all rows."""
-        weight = self._algo.loss_weight
-        return mean if weight == 1.0 else mean * weight
+        return mean if self._algo.loss_weight == 1.0 else mean * self._algo.loss_weight
 
     def step(self, name: str, loss: torch.Tensor, hyper: Hyper) -> torch.Tensor:
-        """Take one step down a loss; return the norm of the gradient before clipping, on the device.
-
-        Raises:
-            RuntimeError: if there is no optimiser of that name.
-            ValueError: if the loss is not one number with a gradient.
-        """
+        """Take one step down a loss, one number; return the norm of the gradient before clipping, on the device."""
         who = type(self._algo).__name__
         if name not in self:
             raise RuntimeError(
@@ -312,12 +295,7 @@ class Descents(dict[str, GradientDescent]):
         return states["model"] if states.keys() == {"model"} else states
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over the result of `state_dict`.
-
-        Raises:
-            ValueError: if it comes from another algorithm, from other settings, or from other networks.
-            TypeError: if it is no state.
-        """
+        """Take over the result of `state_dict`; refuse that of another algorithm, of other settings or networks."""
         who = type(self._algo).__name__
         if not isinstance(state_dict, Mapping):
             raise TypeError(

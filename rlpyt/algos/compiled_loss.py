@@ -35,7 +35,7 @@ class CompiledLosses:
     def __init__(self, algo: Algorithm[AgentT], names: Sequence[str]) -> None:
         self._algo, self._on = algo, algo.agent.compute.compile
         self._compiled: dict[Loss, Loss] = {}
-        self._hyper: Hyper | None = None
+        self._hyper: tuple[Hyper, Hyper] | None = None  # as they came, and with tensors in them
         if self._on and (reason := _why_not(algo, names)):
             raise ValueError(
                 f"{type(algo).__name__}: the settings have compile=True, and {reason}; expected compile=False."
@@ -57,7 +57,7 @@ class CompiledLosses:
 
     def __getstate__(self) -> dict[str, object]:
         # A copy of the algorithm compiles its own; in another process it computes no loss.
-        return {**vars(self), "_compiled": {}}
+        return {**vars(self), "_compiled": {}, "_hyper": None}
 
     def _call(self, compiled: Loss, by: str, *args: Buffer, **named: Buffer) -> Buffer:
         inputs = [self._moved(x) for x in args]
@@ -92,12 +92,12 @@ class CompiledLosses:
         """Return hyper-parameters with tensors in the place of moving numbers; anything else as it is."""
         if not isinstance(x, Hyper):
             return x
-        if x is not self._hyper:
+        if self._hyper is None or x is not self._hyper[0]:
             values, device = vars(x), self._algo.agent.device
             numbers = {n: values[n] for n in moving(cast(Scheduled, self._algo)) if values[n] is not None}
             tensors = {n: torch.tensor(float(v)).to(device, non_blocking=True) for n, v in numbers.items()}
-            self._hyper, self._tensors = x, Hyper(**{**values, **tensors})
-        return self._tensors
+            self._hyper = x, Hyper(**{**values, **tensors})
+        return self._hyper[1]
 
 
 def _why_not(algo: Algorithm[AgentT], names: Sequence[str]) -> str:

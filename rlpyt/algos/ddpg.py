@@ -64,7 +64,6 @@ class TD3(QpgAlgo[NoisyTargetAgent]):
     min_steps_learn: int = int(1e4)
     replay_ratio: ScheduleLike = 100.0
     learning_rate: ScheduleLike = 1e-3
-    """Of the policy."""
     target_update_tau: ScheduleLike = 0.005
     target_update_interval: CountLike = 2
     """Updates of the action values between target updates."""

@@ -81,7 +81,6 @@ class QRDQN(DQN):
     agent_kind: ClassVar[str] = "quantiles"
 
     learning_rate: ScheduleLike = 5e-5
-    """Of the optimiser."""
 
     def td_loss(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the quantile regression loss of each row, and the absolute TD error of the mean."""
@@ -103,7 +102,6 @@ class IQN(DQN):
     agent_kind: ClassVar[str] = "implicit quantiles"
 
     learning_rate: ScheduleLike = 5e-5
-    """Of the optimiser."""
 
     def td_loss(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the quantile regression loss of each row, and the absolute TD error of the mean."""

@@ -15,7 +15,7 @@ from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.loss_after import LossAfter
 from rlpyt.algos.metrics import Numbers, own_and_named_metrics, tensors_and_metrics
 from rlpyt.algos.replay_feed import OffPolicyAlgo, ReplayFeed, Target, about, unfinished_line
-from rlpyt.algos.replay_rows import Outputs, bootstrap_rows, mean_error, mean_loss, run_over
+from rlpyt.algos.replay_rows import Outputs, bootstrap_rows, mean_loss, run_over
 from rlpyt.algos.replay_settings import ReplaySettings, has_input_priorities, rows_of_update
 from rlpyt.core import QAgent, Remark
 from rlpyt.functional import (
@@ -26,6 +26,7 @@ from rlpyt.functional import (
     huber_loss,
     select_at_indexes,
     td_target,
+    valid_mean,
     value_rescale,
     value_rescale_inverse,
 )
@@ -153,10 +154,11 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
         """Take one step down the loss of a batch, update priorities, and the target network where it is due."""
         after, computed = LossAfter(self), self.compiled(self.loss, by="model")
         loss, td_abs_error, own = tensors_and_metrics(self, "loss", computed(batch, hyper), 2)
+        of_sequences = td_abs_error.dim() > 1
         metrics = {
             "loss": loss.detach(),
             "gradNorm": self.gradient_step(loss, hyper),
-            "tdAbsErr": mean_error(td_abs_error, batch),
+            "tdAbsErr": valid_mean(td_abs_error, batch.valid, dim=0) if of_sequences else td_abs_error,
             "priority": self.feed.update_priorities(batch, td_abs_error, hyper),
         }
         own |= after.metrics(loss, lambda: tensors_and_metrics(self, "loss", computed(batch, hyper), 2)[0])

@@ -33,9 +33,9 @@ OF_ONE_KIND = (
 class GradientDescent:
     """Gradient steps of an optimiser's parameters. Nothing else that a loss depends on gets a gradient.
 
-    A parameter group keeps its ratio to the learning rate of the start: a group with half the rate always has half of
-    it, and a group with rate 0 stays at 0. A group may be given its ratio as `lr_scale` instead. A rate that is set in
-    a group between two steps, by hand or by a scheduler of torch, is refused.
+    A parameter group keeps its ratio to the learning rate of the start, so one with rate 0 stays at 0; it may be given
+    its ratio as `lr_scale` instead. A rate that is set in a group between two steps, by hand or by a scheduler of
+    torch, is refused.
 
     Args:
         optimizer: over the parameters to be changed; another one may be set at any time.
@@ -44,9 +44,6 @@ class GradientDescent:
         weighted: returns a loss of this replica as it counts among those of the others; None where all count the same.
         modules: networks that parameters are named after, in a saved state and in messages.
         rate: setting of the algorithm that is the learning rate.
-
-    Raises:
-        ValueError: if elements of a parameter share memory, as those of an expanded tensor do.
     """
 
     def __init__(
@@ -66,13 +63,7 @@ class GradientDescent:
         self._lay_out(self.parameters)
 
     def __call__(self, loss: torch.Tensor, learning_rate: float, clip_grad_norm: float) -> torch.Tensor:
-        """Take one step down a scalar loss; return the gradient's norm before clipping, on the device.
-
-        Raises:
-            ValueError: if the learning rate of a group was set since the last step, or if elements of a parameter share
-                memory.
-            TypeError: if a gradient is sparse.
-        """
+        """Take one step down a scalar loss; return the gradient's norm before clipping, on the device."""
         self._check_rates()
         parameters = self.parameters
         if [parameter.stride() for parameter in parameters] != self._strides:
@@ -136,9 +127,6 @@ class GradientDescent:
         """Return the ratio of each group's learning rate to the learning rate of the start.
 
         It is kept in the group, beside the rate: so it goes with the optimiser, and a group may be added later.
-
-        Raises:
-            ValueError: if a group has a learning rate and the start has none.
         """
         for group in self.optimizer.param_groups:
             if "lr_scale" not in group:
@@ -158,21 +146,20 @@ class GradientDescent:
     def _lay_out(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         """Choose an implementation for the parameters' layout in memory, and give their moments the same layout.
 
-        Fused optimisers read parameters, gradients and moments in the order of memory. A parameter that is a slice of
-        another tensor has gaps there, which its gradient and its moments do not have; so it takes the step of torch's
-        default.
+        Fused optimisers read all in the order of memory. A parameter that is a slice of another tensor has gaps there,
+        which its gradient and its moments do not have; so it takes the step of torch's default.
         """
-        for parameter in parameters:
-            if parameter.requires_grad and _overlaps(parameter):
+        layouts = [_layout(parameter) for parameter in parameters]
+        for parameter, (_, shares_memory) in zip(parameters, layouts, strict=True):
+            if parameter.requires_grad and shares_memory:
                 raise ValueError(
                     f"Taking a gradient step: elements of the parameter {self._name(parameter)!r} share memory, its "
                     f"shape is {tuple(parameter.shape)} and its strides are {parameter.stride()}; expected memory of "
                     "its own for each, as a step changes them one by one. Write nn.Parameter(x.clone()) of an "
                     "expanded x, or make the parameter smaller and expand it in forward."
                 )
-        dense = all(map(_is_dense, parameters))
         for group in self.optimizer.param_groups:
-            if group.get("fused") and not dense:
+            if group.get("fused") and not all(is_dense for is_dense, _ in layouts):
                 group["fused"] = None
         for parameter in parameters:
             state = self.optimizer.state.get(parameter, {})
@@ -206,9 +193,9 @@ class GradientDescent:
 
     def _name(self, parameter: torch.nn.Parameter) -> str:
         """Return what to call a parameter of the optimiser in a message."""
-        flat = [(id(x), name) for group in self.optimizer.param_groups
-                for x, name in zip(group["params"], self._names_of(group), strict=True)]  # fmt: skip
-        return next(name or f"number {i}" for i, (key, name) in enumerate(flat) if key == id(parameter))
+        names = [name for group in self.optimizer.param_groups for name in self._names_of(group)]
+        i = next(i for i, x in enumerate(self.parameters) if x is parameter)
+        return names[i] or f"number {i}"
 
     # ---- state ----
 
@@ -222,11 +209,7 @@ class GradientDescent:
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over the result of `state_dict`.
-
-        Raises:
-            ValueError: if it is that of another optimiser, or of other parameters: of another number, shape or name.
-        """
+        """Take over the result of `state_dict`; refuse that of another optimiser, or of other parameters."""
         scales = self._lr_scales()
         # torch takes over the tensors themselves: two algorithms loaded from one state would share their moments.
         state = deepcopy(dict(state_dict))
@@ -304,24 +287,14 @@ def _is_of_another_class(optimizer: torch.optim.Optimizer, state: StateDict) -> 
     )
 
 
-def _is_dense(x: torch.Tensor) -> bool:
-    """Return whether elements lie side by side in memory, in any order of the dimensions."""
-    reached = 1
-    for stride, size in sorted((stride, size) for stride, size in zip(x.stride(), x.shape, strict=True) if size != 1):
-        if stride != reached:
-            return not x.numel()
-        reached *= size
-    return True
-
-
-def _overlaps(x: torch.Tensor) -> bool:
-    """Return whether elements share memory, as those of an expanded tensor."""
-    last = -1
-    for stride, size in sorted((stride, size) for stride, size in zip(x.stride(), x.shape, strict=True) if size != 1):
-        if stride <= max(last, 0):
-            return bool(x.numel())
-        last = max(last, 0) + stride * (size - 1)
-    return False
+def _layout(x: torch.Tensor) -> tuple[bool, bool]:
+    """Return whether elements lie side by side in memory, in any order of the dimensions, and whether they share it."""
+    steps = sorted((stride, size) for stride, size in zip(x.stride(), x.shape, strict=True) if size != 1)
+    last, is_dense, shares = 0, True, False  # last: place of the last element of the dimensions so far
+    for stride, size in steps if x.numel() else ():
+        is_dense, shares = is_dense and stride == last + 1, shares or stride <= last
+        last += stride * (size - 1)
+    return is_dense, shares
 
 
 def _clip_norm(grads: list[torch.Tensor], max_norm: float) -> torch.Tensor:

@@ -13,14 +13,10 @@ _LOSSES = logging.getLogger("rlpyt.loss")
 
 
 class LossAfter:
-    """Second computation of a loss, with the random numbers of the first; all streams then stand where they stood.
+    """Second computation of a loss, with the random numbers of the first; made before the first one.
 
-    It is made before the first computation. It is made where `log_loss_after` asks for it, or the level DEBUG of the
-    logger "rlpyt.loss" of Python. Among replicas the level does not count: it may be another one in each, and a loss
-    may wait for the others. Elsewhere it does nothing.
-
-    Args:
-        algo: whose loss it is.
+    It computes where `log_loss_after` asks for it, or the level DEBUG of the logger "rlpyt.loss" of Python; not the
+    latter among replicas, where it may be another one in each, and a loss may wait for the others.
     """
 
     def __init__(self, algo: AnyAlgorithm) -> None:
@@ -46,12 +42,7 @@ class LossAfter:
 
     @torch.no_grad()
     def metrics(self, before: torch.Tensor, loss: Callable[[], torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return the metrics `lossBefore` and `lossAfter` of an update, where `log_loss_after` asks for them.
-
-        Args:
-            before: the loss before the update.
-            loss: computes the loss of the same rows.
-        """
+        """Return the metrics `lossBefore` and `lossAfter` of an update, where `log_loss_after` asks for them."""
         if self._rewind is None:
             return {}
         return_to_now = self._rewinder()

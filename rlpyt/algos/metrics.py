@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from rlpyt.core import AgentT, Algorithm
+from rlpyt.old_rlpyt import check_class
 
 Numbers = dict[str, Any]
 """Metrics of one update by name: detached tensors of any shape, or numbers."""
@@ -40,11 +41,7 @@ class OptInfo(dict[str, torch.Tensor]):
 
 
 def own_and_named_metrics(algo: Algorithm[AgentT], values: Numbers, own: Numbers) -> Numbers:
-    """Return of the metrics of one update those named in `opt_info_fields`, and all that a subclass's loss gave.
-
-    Raises:
-        ValueError: if a name was given by none.
-    """
+    """Return of the metrics of one update those named in `opt_info_fields`, and all that a subclass's loss gave."""
     own = {name: x.detach() if isinstance(x, torch.Tensor) else x for name, x in own.items()}
     missing = [name for name in algo.opt_info_fields if name not in values and name not in own]
     if missing:
@@ -57,13 +54,7 @@ def own_and_named_metrics(algo: Algorithm[AgentT], values: Numbers, own: Numbers
 
 
 def stack_metrics(metrics: Mapping[str, list[Any]]) -> OptInfo:
-    """Return lists of numbers or tensors, one an update, as one tensor each, on one device.
-
-    Those of one shape are stacked, others one after the other.
-
-    Raises:
-        TypeError: if a metric is no number.
-    """
+    """Return lists of numbers or tensors, one an update, as one tensor each: stacked where all have one shape."""
     device = next((x.device for values in metrics.values() for x in values if isinstance(x, torch.Tensor)), None)
     return OptInfo({name: _stacked(name, values, device) for name, values in metrics.items() if values})
 
@@ -84,11 +75,7 @@ def _stacked(name: str, values: list[Any], device: torch.device | None) -> torch
 
 
 def tensors_and_metrics(algo: object, method: str, returned: object, n: int) -> list[Any]:
-    """Return the n tensors that a method gave, and a dictionary of the metrics after them; 2 and 3 may have none.
-
-    Raises:
-        TypeError: if it gave something else.
-    """
+    """Return the n tensors that a method gave, and a dictionary of the metrics after them; 2 and 3 may have none."""
     parts: list[Any] = list(returned) if isinstance(returned, tuple | list) and n else [returned]
     *tensors, own = [*parts, {}] if n > 1 and len(parts) == n else parts or [None]
     if len(tensors) != n or not isinstance(own, Mapping) or not all(map(torch.is_tensor, tensors)):
@@ -99,14 +86,11 @@ def tensors_and_metrics(algo: object, method: str, returned: object, n: int) -> 
 
 
 def part_of(algo: object, method: str, returned: Any, Kind: type[Any]) -> Any:
-    """Return a part of the replay that a method or a class of the user gave.
-
-    Raises:
-        TypeError: if it gave something else.
-    """
+    """Return a part of the replay that a method or a class of the user gave."""
     if not isinstance(returned, Kind):
         home = "rlpyt.core" if Kind.__module__.startswith("rlpyt.core") else "rlpyt.replays"
         _refuse(algo, method, returned, f"an {home}.{Kind.__name__} (docs/replay.md)")
+    check_class(type(returned))
     return returned
 
 

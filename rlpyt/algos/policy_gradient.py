@@ -16,7 +16,9 @@ from rlpyt.functional import (
     ScheduleLike,
     episode_start_from_valid,
     generalized_advantage_estimation,
+    mean_perplexity,
     running_return,
+    valid_mean,
 )
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.settings import Hyper, chosen
@@ -189,14 +191,25 @@ def one_update(algo: PolicyGradientAlgo, batch: Buffer, init_rnn_state: Buffer, 
     return {name: torch.as_tensor(value).detach() for name, value in metrics.items()}
 
 
+def actor_critic_loss(
+    pi_loss: torch.Tensor, v_loss: torch.Tensor, entropy: torch.Tensor, valid: torch.Tensor | None, hyper: Hyper
+) -> tuple[torch.Tensor, Numbers]:
+    """Return the loss of policy, values and entropies of rows with its coefficients, and its metrics."""
+    mean_entropy = valid_mean(entropy, valid)
+    loss = pi_loss + hyper.value_loss_coeff * v_loss - hyper.entropy_loss_coeff * mean_entropy
+    metrics = {
+        "loss": loss,
+        "valueLoss": v_loss,
+        "entropy": mean_entropy,
+        "perplexity": mean_perplexity(entropy.detach(), valid),
+    }
+    return loss, {name: metric.detach() for name, metric in metrics.items()}
+
+
 class RewardScale:
     """Rewards divided by the standard deviation of an episode's discounted sum of them up to each row.
 
-    They are only scaled: to shift them would change what an episode's length is worth.
-
-    Args:
-        B: environments.
-        agent: has the statistics, which are learned over the run.
+    They are only scaled: to shift them would change what an episode's length is worth. The agent has the statistics.
     """
 
     def __init__(self, B: int, agent: PolicyAgent) -> None:
@@ -218,10 +231,7 @@ class RewardScale:
 
 
 def rows_on_device(agent: PolicyAgent, samples: Samples) -> tuple[Samples, Buffer]:
-    """Return a batch on the agent's device, in one move, and the recurrent state before its first row.
-
-    The states before all other rows are left out.
-    """
+    """Return a batch on the agent's device, in one move, and the recurrent state before its first row alone."""
     agent_info = samples.agent.agent_info
     init_rnn_state = None
     if agent.recurrent:

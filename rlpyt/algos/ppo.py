@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from numbers import Real
 from typing import Any, ClassVar
 
 import torch
 
 from rlpyt.algos.metrics import stack_metrics
-from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, UpdateRows
+from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, UpdateRows, actor_critic_loss
 from rlpyt.core import Metrics, PolicyAgent
 from rlpyt.functional import (
     CountLike,
@@ -21,9 +20,7 @@ from rlpyt.functional import (
     approx_kl,
     clip_fraction,
     clipped_value_loss,
-    mean_perplexity,
     ppo_clip_loss,
-    valid_mean,
     value_loss,
 )
 from rlpyt.namedarraytuple import Buffer
@@ -48,7 +45,6 @@ class PPO(PolicyGradientAlgo):
     opt_info_fields: ClassVar[tuple[str, ...]] = (*PolicyGradientAlgo.opt_info_fields, "kl", "clipFraction")
 
     value_loss_coeff: ScheduleLike = 1.0
-    """Weight of the value loss."""
     minibatches: int = 4
     """Minibatches an epoch; must divide the rows of a batch (a recurrent agent's: the environments). Fixed for the run,
     as it is the size of an update."""
@@ -92,7 +88,7 @@ class PPO(PolicyGradientAlgo):
         """Return what was given, or with `linear_lr_schedule` a line to zero for a plain rate or clip."""
         value: Any = getattr(self, name)
         if name in ("learning_rate", "ratio_clip") and self.linear_lr_schedule and isinstance(value, Real):
-            return _line_to_zero(float(value))
+            return Linear(float(value))
         return super().schedule_of(name)
 
     def learn(self, itr: int) -> Metrics:
@@ -109,7 +105,9 @@ class PPO(PolicyGradientAlgo):
                 rows = UpdateRows(minibatch, rnn_state, weight_of(self, minibatch))
                 for name, value in self.update(rows, hyper).items():
                     metrics[name].append(value)
-            if hyper.target_kl is not None and is_far(self, metrics.get("kl", []), hyper.target_kl):
+            # By all replicas' last rows. One synchronisation, and only where a limit was set.
+            kls = metrics.get("kl", []) if hyper.target_kl is not None else []
+            if kls and self.global_rows.mean(kls[-1]) > hyper.target_kl:
                 break
         # After the updates: the first ratio of the next batch is exactly 1 only if acting and learning normalise alike.
         self.agent.networks.update_obs_rms(batch.agent_inputs.observation, batch.valid)
@@ -122,8 +120,7 @@ class PPO(PolicyGradientAlgo):
     ) -> Iterator[tuple[LossInputs, Buffer]]:
         """Yield the batch in random minibatches: valid rows of it, or sequences of it where the agent is recurrent.
 
-        Every replica deals its own rows to as many minibatches. One without a valid row in any replica is left out.
-        Where only this replica has none, it has weight 0.
+        One without a valid row in any replica is left out; where only this replica has none, it has weight 0.
 
         Args:
             batch: [T, B].
@@ -166,17 +163,11 @@ class PPO(PolicyGradientAlgo):
             v_loss = clipped_value_loss(
                 value, batch.old_value, batch.return_, value_clip=hyper.value_clip, valid=batch.valid
             )
-        mean_entropy = valid_mean(entropy, batch.valid)
-        loss = pi_loss + hyper.value_loss_coeff * v_loss - hyper.entropy_loss_coeff * mean_entropy
+        loss, metrics = actor_critic_loss(pi_loss, v_loss, entropy, batch.valid, hyper)
         with torch.no_grad():
-            perplexity = mean_perplexity(entropy, batch.valid)
             kl = approx_kl(log_prob, batch.old_log_prob, batch.valid)
             clipped = clip_fraction(log_prob, batch.old_log_prob, ratio_clip=hyper.ratio_clip, valid=batch.valid)
-        metrics = {
-            **{"loss": loss, "valueLoss": v_loss, "entropy": mean_entropy, "perplexity": perplexity},
-            **{"kl": kl, "clipFraction": clipped},
-        }
-        return loss, {name: metric.detach() for name, metric in metrics.items()}
+        return loss, {**metrics, "kl": kl, "clipFraction": clipped}
 
     def plan(self) -> dict[str, object]:
         """Return what an iteration will do; see `rlpyt.core.Algorithm`."""
@@ -191,14 +182,6 @@ def random_parts(algo: PPO, idxs: torch.Tensor) -> Sequence[torch.Tensor]:
     """Return the minibatches that indexes are dealt to at random."""
     order = torch.randperm(len(idxs), generator=algo.generator)
     return idxs[order].tensor_split(int(algo.minibatches))
-
-
-def is_far(algo: PPO, kls: Sequence[torch.Tensor], target_kl: float) -> bool:
-    """Return whether the policy is further than `target_kl` from the one that acted, by all replicas' last rows.
-
-    One synchronisation, and only where a limit was set.
-    """
-    return any(bool(algo.global_rows.mean(kl) > target_kl) for kl in kls[-1:])
 
 
 def weight_of(algo: PPO, minibatch: LossInputs) -> float:
@@ -220,8 +203,3 @@ def _uncounted_row(flat: LossInputs) -> LossInputs:
 def n_epochs(hyper: Hyper) -> int:
     """Return the epochs of a batch, as they stand."""
     return max(1, round(hyper.epochs))
-
-
-@cache
-def _line_to_zero(start: float) -> Linear:
-    return Linear(start)

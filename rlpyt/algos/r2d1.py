@@ -26,19 +26,16 @@ class R2D1(DQN):
 
     discount: ScheduleLike = 0.997
     learning_rate: ScheduleLike = 1e-4
-    """Of the optimiser."""
     optim_kwargs: dict[str, Any] = field(default_factory=lambda: {"eps": 1e-3})
     """Further arguments of the optimiser."""
     clip_grad_norm: ScheduleLike = 80.0
     delta_clip: ScheduleLike | None = None
-    """TD error from which the loss grows linearly (Huber); None for the square."""
     min_steps_learn: int = int(1e5)
     replay_ratio: ScheduleLike = 1.0
     n_step_return: int = 5
     target_update_interval: CountLike = 2500
     """Updates between target updates."""
     double_dqn: bool = True
-    """Whether the network in training selects the action whose target value is taken."""
     value_scale_eps: float | None = 1e-3
 
     prioritized_replay: bool = True
@@ -52,4 +49,3 @@ class R2D1(DQN):
     batch_B: CountLike | None = 64
     warmup_T: int = 40
     store_rnn_state_interval: int = 40
-    """Time steps from one recurrent state that the replay keeps to the next."""

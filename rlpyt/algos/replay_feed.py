@@ -43,8 +43,7 @@ class ReplayFeed:
         errors: gives new rows their priorities, where the settings say so.
 
     Raises:
-        ValueError: if sampler, agent, settings and length of the run do not fit each other, so that a run would fail or
-            learn nothing.
+        ValueError: if sampler, agent, settings and length of the run do not fit, so that a run would learn nothing.
     """
 
     def __init__(self, algo: AnyAlgorithm, run: Run, errors: Errors | None = None) -> None:

@@ -44,7 +44,7 @@ def run_over(
         agent: of the networks.
         network: called with observation, previous action and reward, and for sequences with the state before the first
             row and `episode_start`; returns [.., M] or [.., T, M] leaves.
-        target_network: called with the same arguments, without gradient; None where there is none.
+        target_network: called with the same arguments; None where there is none.
         with_next: whether the network's own outputs at the rows that are bootstrapped from are needed.
         warmup_T: rows of a sequence before those to train on.
     """
@@ -82,11 +82,6 @@ def mean_of_rows(x: torch.Tensor, batch: Buffer) -> torch.Tensor:
     if not is_of_sequences(batch):
         return x.mean(-1)
     return valid_mean(x, batch.valid.expand_as(x), dim=(-2, -1))
-
-
-def mean_error(td_abs_error: torch.Tensor, batch: Buffer) -> torch.Tensor:
-    """Return the errors [M] of transitions, or their means over the rows to train on of sequences."""
-    return valid_mean(td_abs_error, batch.valid, dim=0) if td_abs_error.dim() > 1 else td_abs_error
 
 
 def is_of_sequences(batch: Buffer) -> bool:

@@ -40,19 +40,6 @@ from rlpyt.utils.rw_lock import NoLock
 from rlpyt.utils.shared_memory import free_memory, total_memory
 
 
-class _OldName:
-    """Attribute by the name that it had in rlpyt 0.1."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, part: object | None, owner: type) -> Any:
-        return self if part is None else getattr(part, self._name)
-
-    def __set__(self, part: object, value: object) -> None:
-        setattr(part, self._name, value)
-
-
 @dataclass(kw_only=True, eq=False)
 class StorageSettings:
     """Settings of the rows of a replay, and of how batches are made of them."""
@@ -229,7 +216,15 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
     # ---- the replay ----
 
     lock = NoLock()  # of the run: whether another process appends to the replay
-    replay_buffer = _OldName("replay")
+
+    @property
+    def replay_buffer(self) -> Replay:
+        """The replay, by the name that it had in rlpyt 0.1."""
+        return self.replay
+
+    @replay_buffer.setter
+    def replay_buffer(self, replay: Replay) -> None:
+        self.replay: Replay = replay
 
     def initialize_replay_buffer(
         self, examples: Samples, batch_spec: BatchSpec, world_size: int, rng: np.random.Generator
@@ -243,7 +238,7 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
             rng: the random stream of the replay.
         """
         example = part_of(self, "samples_to_buffer", self.samples_to_buffer(examples), SamplesToBuffer)
-        self.replay: Replay = make_replay(self, example, batch_spec.B, world_size, rng)
+        self.replay = make_replay(self, example, batch_spec.B, world_size, rng)
 
     def samples_to_buffer(self, samples: Samples) -> SamplesToBuffer:
         """Return the rows of a batch that the replay stores."""
@@ -308,7 +303,7 @@ def make_replay(
     device = _replay_device(settings, algo.agent.device)
     if settings.replay_folder is None:
         has_frames = any(n > 1 for n in buffer_leaves(n_frames))
-        advice = _check_memory(algo, make_storage(allocate=_nominal), example.observation, has_frames, lock.shared)
+        advice = check_memory(algo, make_storage(allocate=_nominal), example.observation, has_frames, lock.shared)
         try:
             storage = make_storage(allocate=allocate, device=device)
         except MemoryError as error:
@@ -371,8 +366,11 @@ def _nominal(example: Buffer, leading_dims: int | Sequence[int]) -> Buffer:
     return buffer_func(example, lambda x: np.broadcast_to(one := build_array(x, ()), lead + one.shape))
 
 
-def _check_memory(algo: AnyAlgorithm, nominal: RowStorage, observation: Buffer, has_frames: bool, shared: bool) -> str:
+def check_memory(algo: AnyAlgorithm, nominal: RowStorage, observation: Buffer, has_frames: bool, shared: bool) -> str:
     """Refuse a replay that does not fit into the memory, and warn of one that may not; return what would help.
+
+    Memory that is private is taken when rows are written, so that a run would be killed in the middle. Shared memory is
+    taken at the start.
 
     Args:
         algo: with the replay.
@@ -381,7 +379,7 @@ def _check_memory(algo: AnyAlgorithm, nominal: RowStorage, observation: Buffer, 
         has_frames: whether each frame of a stack is kept once.
         shared: whether it lies in shared memory.
     """
-    n_rows, run_rows = nominal.T * nominal.B, algo.n_itr * algo.batch_spec.size
+    n_rows, run_rows, n_here = nominal.T * nominal.B, algo.n_itr * algo.batch_spec.size, algo.replicas.n_on_this_machine
     ways_out = "Lower replay_size"
     if run_rows < n_rows:
         ways_out += f" (the run has {run_rows:,} rows)"
@@ -390,36 +388,17 @@ def _check_memory(algo: AnyAlgorithm, nominal: RowStorage, observation: Buffer, 
         n = stacks[0]
         ways_out += f", give frame_stack={n}, to keep each frame once, if the observation is a stack of {n} frames"
     ways_out += ", or give replay_folder, to keep the replay in a file."
-    n_bytes, who = nominal.nbytes, f"{type(algo).__name__}: a replay of {n_rows:,} rows (replay_size)"
-    n_filled = math.ceil(n_bytes * min(1.0, run_rows / n_rows))
-    check_memory(n_bytes, n_filled, who, ways_out, algo.replicas.n_on_this_machine, shared)
-    return ways_out
-
-
-def check_memory(
-    n_bytes: int, n_filled: int, who: str, ways_out: str, n_here: int = 1, is_shared: bool = False
-) -> None:
-    """Refuse a replay that is larger than the memory of the machine or container; warn of one larger than is free.
-
-    Memory that is private is taken when rows are written, so that a run would be killed in the middle. Shared memory is
-    taken at the start.
-
-    Args:
-        n_bytes: of all rows.
-        n_filled: of the rows that the run will have written in the end.
-        who: what has the replay, for messages.
-        ways_out: what to do about it.
-        n_here: replays of this size on the machine.
-        is_shared: whether the memory is shared with other processes.
-    """
-    needed, free, total = n_here * (n_bytes if is_shared else n_filled), free_memory(), total_memory()
+    filled = 1.0 if shared else min(1.0, run_rows / n_rows)
+    needed, free, total = n_here * math.ceil(nominal.nbytes * filled), free_memory(), total_memory()
     if needed <= free:
-        return
+        return ways_out
+    who = f"{type(algo).__name__}: a replay of {n_rows:,} rows (replay_size)"
     many = f", in {n_here} replicas on this machine," if n_here > 1 else ""
     text = f"{who} needs {needed:,} bytes of memory{many} and this process can have {{:,}}{{}}. {ways_out}"
-    if is_shared or needed > total:
-        raise ValueError(text.format(free if is_shared else total, " at most"))
+    if shared or needed > total:
+        raise ValueError(text.format(free if shared else total, " at most"))
     warnings.warn(text.format(free, " now: the run may be killed when the replay fills up"), stacklevel=2)
+    return ways_out
 
 
 # ---- what settings amount to ----

@@ -25,22 +25,14 @@ class Call(Protocol):
 class ReplayThread(Generic[BatchT]):
     """Thread that uses the replay in the learner's stead, as a context around the updates of an iteration.
 
-    It makes one call after the other, in the order in which they were handed over. So draws and priorities keep their
-    order, and nothing depends on which thread is faster. When the context ends, all calls have been made and the thread
-    is gone. If it ends by an exception, calls that have not begun are dropped.
-
-    Calls see the context variables of the learner as they were when the context began: the current logger, and what
-    numpy does about floating-point errors.
-
-    What a call raises comes to the learner from `next_batch` or from the end of the context, whichever is first.
+    It makes one call after the other, in the order in which they were handed over, so nothing depends on which thread
+    is faster. What a call raises comes to the learner from `next_batch` or from the end of the context, by which all
+    calls have been made; after an exception, those that have not begun are dropped. Calls see the learner's context
+    variables: the current logger, and what numpy does about floating-point errors.
 
     Args:
         draw: draws the batch of one update.
         n_batches: batches to draw ahead, all in all. Further ones are drawn when they are asked for.
-
-    Raises:
-        RuntimeError: at the end of the context, if a batch was taken, but not all of them. The replay's random stream
-            is then further than without the thread.
     """
 
     def __init__(self, draw: Callable[[], BatchT], n_batches: int) -> None:
@@ -62,9 +54,15 @@ class ReplayThread(Generic[BatchT]):
         finally:  # after a second Ctrl-C too
             # The number of a thread is also that of threads to come.
             torch.set_num_threads(self._torch_threads)
-        if kind is None:
-            self._wait_for(None)
-            self._check_taken()
+        if kind is not None:
+            return
+        self._wait_for(None)
+        if self._drawn is not None:  # the replay's random stream is further than without the thread
+            raise RuntimeError(
+                f"Learning with prefetch: {self._n_batches} updates took {self._n_batches - self._n_left} batches, and "
+                "one more was drawn ahead; expected a batch or more an update. Call sample_batch of the base class in "
+                "every update, or leave prefetch out."
+            )
 
     def next_batch(self) -> BatchT:
         """Return the batch of the next update, and have the one after it drawn."""
@@ -93,11 +91,3 @@ class ReplayThread(Generic[BatchT]):
             call.result()
             if call is last:
                 return
-
-    def _check_taken(self) -> None:
-        if self._drawn is not None:
-            raise RuntimeError(
-                f"Learning with prefetch: {self._n_batches} updates took {self._n_batches - self._n_left} batches, and "
-                "one more was drawn ahead; expected a batch or more an update. Call sample_batch of the base class in "
-                "every update, or leave prefetch out."
-            )

@@ -54,9 +54,7 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     min_steps_learn: int = int(1e4)
     replay_ratio: ScheduleLike = 256.0
     learning_rate: ScheduleLike = 3e-4
-    """Of the policy."""
     q_learning_rate: ScheduleLike = 3e-4
-    """Of the action values, and of the features that they share with the policy."""
     alpha_learning_rate: ScheduleLike = 3e-4
     """Of log alpha."""
     target_update_tau: ScheduleLike = 0.005

@@ -29,13 +29,8 @@ class SearchDistribution:
         sigma: step size at the start.
         population_size: N, individuals of a generation.
         seed: of the individuals.
-        separable: whether C is diagonal, so that memory and time grow with D alone.
-        weight_func: weight of an individual by its rank, 1 for the least fit to N for the fittest; None takes the
-            package's weights.
-
-    Raises:
-        ImportError: if the package is not installed.
-        ValueError: if C is full, and D above `FULL_COVARIANCE_LIMIT`, or if weights do not grow with the rank.
+        separable: as the setting of `CMAES`.
+        weight_func: as the setting of `CMAES`.
     """
 
     def __init__(
@@ -95,8 +90,8 @@ class SearchDistribution:
         Args:
             individuals: [N, D], as `ask` returned them.
             fitness: [N], higher is better; the package minimises.
-            mean_rate: c_m, the part of the way that the mean goes to the weighted mean of the individuals.
-            covariance_rate: factor of c_1 and c_mu, the rates of the covariance matrix.
+            mean_rate: c_m; see the setting of `CMAES`.
+            covariance_rate: factor of c_1 and c_mu.
         """
         c1, cmu = self._covariance_rates
         _set(self._cma, _cm=mean_rate, _c1=c1 * covariance_rate, _cmu=cmu * covariance_rate)
@@ -104,19 +99,12 @@ class SearchDistribution:
 
     def state_dict(self) -> StateDict:
         """Return all numbers of the distribution, and its random stream."""
-        attributes = {name: value for name, value in vars(self._cma).items() if name != "_rng"}
+        attributes = {name: _plain(value) for name, value in vars(self._cma).items() if name != "_rng"}
         name, keys, pos, has_gauss, cached = vars(self._cma)["_rng"].get_state()
-        return {
-            "attributes": {name: _plain(value) for name, value in attributes.items()},
-            "stream": (str(name), keys.copy(), int(pos), int(has_gauss), float(cached)),
-        }
+        return {"attributes": attributes, "stream": (str(name), keys.copy(), int(pos), int(has_gauss), float(cached))}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned.
-
-        Raises:
-            ValueError: if it is of another class or version of the package.
-        """
+        """Take over what `state_dict` returned; refuse that of another class or version of the package."""
         own, saved = vars(self._cma), state_dict["attributes"]
         if own.keys() - {"_rng"} != saved.keys():
             raise ValueError(

@@ -8,14 +8,13 @@ from typing import ClassVar
 import torch
 
 from rlpyt.algos.metrics import OptInfo
-from rlpyt.algos.policy_gradient import PolicyGradientAlgo, one_update, rows_on_device
+from rlpyt.algos.policy_gradient import PolicyGradientAlgo, actor_critic_loss, one_update, rows_on_device
 from rlpyt.core import Metrics
 from rlpyt.functional import (
     ScheduleLike,
     approx_kl,
     episode_start_from_valid,
     importance_ratio,
-    mean_perplexity,
     policy_gradient_loss,
     v_trace,
     valid_mean,
@@ -140,13 +139,9 @@ class VTrace(PolicyGradientAlgo):
             advantage = self.global_rows.standardize(advantage, batch.valid)
         pi_loss = policy_gradient_loss(log_prob, ratio.clamp(max=hyper.pg_rho_bar) * advantage, batch.valid)
         v_loss = value_loss(value, return_, batch.valid)
-        mean_entropy = valid_mean(entropy, batch.valid)
-        loss = pi_loss + hyper.value_loss_coeff * v_loss - hyper.entropy_loss_coeff * mean_entropy
+        loss, metrics = actor_critic_loss(pi_loss, v_loss, entropy, batch.valid, hyper)
         return loss, {
-            "loss": loss,
-            "valueLoss": v_loss,
-            "entropy": mean_entropy,
-            "perplexity": mean_perplexity(entropy, batch.valid),
+            **metrics,
             "explainedVariance": self.global_rows.explained_variance(value, return_, batch.valid),
             "rho": valid_mean(ratio.clamp(max=hyper.rho_bar), batch.valid),
             "rhoClipped": valid_mean(ratio > hyper.rho_bar, batch.valid),

@@ -13,10 +13,9 @@ _NOT_WHOLE = -2
 class WholeEpisodes:
     """Returns of the first `n_episodes` whole episodes of every environment in a generation.
 
-    An episode counts if all of its rows were acted by one individual of the generation at hand. So these do not count:
-    an episode that was open when the generation, and with it the individual, changed; one that was cut off when a
-    worker was lost; and the first of the run, whose begin may have been skipped by random steps (decorrelation).
-    Every environment has the same number of episodes, so that short ones are not favoured.
+    An episode counts if all of its rows were acted by one individual of the generation at hand: not one that was open
+    when the generation changed, one that was cut off when a worker was lost, or the first of the run, whose begin may
+    have been skipped by random steps. Every environment has as many episodes, so that short ones are not favoured.
 
     Args:
         B: environments.

@@ -39,8 +39,7 @@ from rlpyt.runners import (
     SyncRlEval,
     runner_from_params,
 )
-from rlpyt.runners.from_params import read_params
-from rlpyt.runners.resume import logger_settings
+from rlpyt.runners.from_params import logger_settings, read_params
 from rlpyt.samplers import AlternatingSampler, BaseSampler, CpuSampler, GpuSampler, SerialSampler
 from rlpyt.samplers.buffer import example_of
 from rlpyt.settings import all_settings

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from rlpyt.old_names import PAGE
+from rlpyt.old_rlpyt import PAGE
 from rlpyt.types import TrajInfo
 
 

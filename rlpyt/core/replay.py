@@ -7,11 +7,10 @@ from abc import ABC, abstractmethod
 import torch
 
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.types import Places, StateDict
 
 
-class Replay(CheckedSubclasses, ABC):
+class Replay(ABC):
     """Memory of rows, from which random batches are drawn."""
 
     @property

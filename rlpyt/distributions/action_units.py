@@ -11,13 +11,14 @@ import torch
 from gymnasium import spaces
 
 from rlpyt.distributions.base import flatten_action, shape_action
-from rlpyt.old_methods import CheckedSubclasses
+from rlpyt.old_rlpyt import tells_old_attributes
 from rlpyt.utils.arguments import SuggestsArguments
 
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-class ActionUnits(CheckedSubclasses, SuggestsArguments):
+@tells_old_attributes
+class ActionUnits(SuggestsArguments):
     """Conversion between actions of an environment, [..., *shape], and units x, [..., A].
 
         action = center + scale * x

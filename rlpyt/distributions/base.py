@@ -9,13 +9,14 @@ import torch
 
 from rlpyt.functional import valid_mean
 from rlpyt.namedarraytuple import NamedArrayTuple
-from rlpyt.old_methods import CheckedSubclasses
+from rlpyt.old_rlpyt import tells_old_attributes
 from rlpyt.utils.arguments import SuggestsArguments
 
 Info = TypeVar("Info", bound=NamedArrayTuple)
 
 
-class Distribution(CheckedSubclasses, SuggestsArguments, ABC, Generic[Info]):
+@tells_old_attributes
+class Distribution(SuggestsArguments, ABC, Generic[Info]):
     """Distribution over actions, as pure functions of the parameters `dist_info` that a model gives.
 
     The leading dimensions [...] are any. No call changes the object. Randomness is an argument too: the caller draws

@@ -11,9 +11,6 @@ from numpy.typing import ArrayLike
 from rlpyt.distributions.base import Distribution, flatten_action, shape_action
 from rlpyt.functional import from_onehot, to_onehot
 from rlpyt.namedarraytuple import NamedArrayTuple
-from rlpyt.old_names import serve_old_names
-
-serve_old_names(__name__)
 
 
 class DistInfoLogits(NamedArrayTuple):

@@ -5,14 +5,12 @@ from __future__ import annotations
 import torch
 
 from rlpyt.functional import to_onehot
-from rlpyt.old_methods import CheckedSubclasses
-from rlpyt.old_names import serve_old_names
+from rlpyt.old_rlpyt import tells_old_attributes
 from rlpyt.utils.arguments import SuggestsArguments
 
-serve_old_names(__name__)
 
-
-class EpsilonGreedy(CheckedSubclasses, SuggestsArguments):
+@tells_old_attributes
+class EpsilonGreedy(SuggestsArguments):
     """Selection of the best of `dim` actions, or with probability epsilon of a random one; an action is [...] int64.
 
     An action whose q is minus infinity is never taken, so a model may mask illegal actions this way.

@@ -9,9 +9,6 @@ import torch
 from rlpyt.distributions.action_units import ActionUnits
 from rlpyt.distributions.base import Distribution
 from rlpyt.namedarraytuple import NamedArrayTuple
-from rlpyt.old_names import serve_old_names
-
-serve_old_names(__name__)
 
 
 class DistInfoStd(NamedArrayTuple):

@@ -14,12 +14,13 @@ from gymnasium.spaces import Discrete
 
 from rlpyt.envs.state_data import StateError, Thing
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.old_methods import CheckedSubclasses
+from rlpyt.old_rlpyt import check_class, tells_old_attributes
 from rlpyt.spaces import EnvSpaces, FrameStack
 from rlpyt.types import StateDict
 
 
-class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
+@tells_old_attributes
+class AtariEnv(gymnasium.Env[np.ndarray, Any]):
     """Atari game in grayscale, with skipped and stacked frames.
 
     A step repeats the action for `frame_skip` raw frames. The image is the maximum of the last two, as sprites flicker,
@@ -73,6 +74,7 @@ class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
         image_size: int | tuple[int, int] = 84,
         full_action_space: bool = False,
     ) -> None:
+        check_class(type(self))
         try:
             import ale_py
             import cv2

@@ -10,12 +10,9 @@ import gymnasium
 from rlpyt.envs.adapter import read_reset, seeded_reset
 from rlpyt.envs.base import Env, EnvStep
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.old_names import serve_old_names
 from rlpyt.spaces import as_gymnasium
 from rlpyt.types import Info, InfoDict
 from rlpyt.utils.arguments import suggesting
-
-serve_old_names(__name__)
 
 
 class GymEnvWrapper(Env):

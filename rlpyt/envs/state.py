@@ -60,11 +60,9 @@ _PLAIN_SIZE = type("_Plain", (), {}).__basicsize__  # of an object with attribut
 
 
 def save_graph(roots: Mapping[str, object], layers: Iterable[object] = ()) -> StateDict:
-    """Return objects, and all that they refer to, as plain data.
+    """Return objects by name, and all that they refer to, as plain data.
 
-    Args:
-        roots: objects by name.
-        layers: environment and wrappers; one with a state of its own is asked for it.
+    Layers are environment and wrappers; one with a state of its own is asked for it.
 
     Raises:
         StateError: if something cannot be saved; the message has its place.
@@ -73,15 +71,10 @@ def save_graph(roots: Mapping[str, object], layers: Iterable[object] = ()) -> St
 
 
 def load_graph(state: StateDict, fresh: Mapping[str, object], layers: Iterable[object] = ()) -> StateDict:
-    """Restore objects in place, and return the roots; nothing is changed if the state does not fit.
-
-    Args:
-        state: as `save_graph` returned it, or a snapshot of that.
-        fresh: objects of the same classes, by name.
-        layers: environment and wrappers of the fresh objects.
+    """Restore fresh objects of the same classes in place, and return the roots.
 
     Raises:
-        StateError: if something cannot be restored.
+        StateError: if something cannot be restored; nothing is changed then.
     """
     writer = _Writer(layers, reads_own=False)
     writer.graph(fresh)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from rlpyt.utils.seeds import global_streams, set_global_streams
 _TESTED = {"gymnasium", "shimmy", "rlpyt"}
 # Not equal: a simulation that two environments share by accident would be at the same step of an episode again.
 _N_BEFORE, _N_STEPS = 11, 10
+_Carry: TypeAlias = Callable[[StateDict], StateDict]
 
 
 def restores_exactly(
@@ -27,7 +29,7 @@ def restores_exactly(
     seed: int,
     n_steps: int,
     n_before: int = 0,
-    carry: Callable[[StateDict], StateDict] = lambda state: state,
+    carry: _Carry = lambda state: state,
 ) -> str | None:
     """Return how a restored environment differs from the one that was saved; None if not in a single bit.
 
@@ -71,7 +73,7 @@ def why_not_restored(env: EnvAdapter, make_other: Callable[[], EnvAdapter], seed
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they were given when the first one was built
             other = make_other()
-            what = _difference(env, other, seed, _N_STEPS, _N_BEFORE) and (
+            what = _difference(env, other, seed, _N_STEPS, _N_BEFORE, lambda state: state) and (
                 "its state was loaded into another one, as a trial, and the same steps gave other values. It has state "
                 "outside of its attributes, such as behind the handle of a simulator, in a module global or in a file, "
                 "or draws from the system's random numbers. Give it state_dict and load_state_dict."
@@ -90,18 +92,9 @@ def why_not_restored(env: EnvAdapter, make_other: Callable[[], EnvAdapter], seed
 
 
 def _difference(
-    env: EnvAdapter,
-    other: EnvAdapter,
-    seed: int,
-    n_steps: int,
-    n_before: int,
-    carry: Callable[[StateDict], StateDict] = lambda state: state,
+    env: EnvAdapter, other: EnvAdapter, seed: int, n_steps: int, n_before: int, carry: _Carry
 ) -> str | None:
-    """Return the first value that differs; see `restores_exactly`.
-
-    Raises:
-        StateError: if there is no state, or it cannot be restored.
-    """
+    """Return the first value that differs; see `restores_exactly`."""
     rng = np.random.default_rng(seed)
     before, after, later = (
         [random_value(env.action_space, rng) for _ in range(n)] for n in (n_before, n_steps, n_steps)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any, Self, TypeAlias
 
+from rlpyt.compat.functions import AttrDict
 from rlpyt.launching.machine import Core, Machine, shared_cores
 from rlpyt.utils.arguments import unknown_argument
-from rlpyt.utils.rlpyt_0_1 import AttrDict
 from rlpyt.utils.slurm_job import visible_gpus
 
 AnyAffinity: TypeAlias = Any
@@ -80,7 +80,9 @@ class Slots:
                     f"{self.n_gpu} in all. Name more GPUs (gpu), or fewer for a run (gpr) or runs (aut)."
                 )
             return
-        self._check_least("n_cpu_core", "contexts_per_gpu", "gpu_per_run", "cpu_per_run", "cpu_per_worker", "n_socket")
+        for name in ("n_cpu_core", "contexts_per_gpu", "gpu_per_run", "cpu_per_run", "cpu_per_worker", "n_socket"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{self._who}: {name} is {getattr(self, name)}; expected 1 or more. Correct it.")
         self._check_shares()
         if self.run_slot >= self.n_slots:
             raise ValueError(
@@ -90,11 +92,6 @@ class Slots:
     @property
     def _who(self) -> str:
         return f"The affinity {self.code!r}"
-
-    def _check_least(self, *names: str) -> None:
-        for name in names:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{self._who}: {name} is {getattr(self, name)}; expected 1 or more. Correct it.")
 
     def _check_shares(self) -> None:
         if self.n_slots < 1:
@@ -232,13 +229,11 @@ class Slots:
         """
         if self.n_parallel:  # the launcher has left this process its share alone, of cores and of devices
             return self._share_of_process()
-        cores, gpus = self.cores(), self.gpus()
+        cores = self.cores()
+        gpus: Sequence[int | None] = self.gpus() or [None]
         if self.async_sample:
             return self._async_affinity(cores, gpus)
-        if len(gpus) <= 1:
-            return self._part(cores, gpus[0] if gpus else None)
-        shares = _shares(cores, len(gpus))
-        return [self._part(share, gpu) for share, gpu in zip(shares, gpus, strict=True)]
+        return _one_or_all(self._parts(cores, gpus))
 
     def _share_of_process(self) -> AnyAffinity:
         machine = Machine.of_this_process()
@@ -246,6 +241,10 @@ class Slots:
         if (n := self.n_replicas) > 1:
             return [slots._part(shared_cores(machine.cores, i, n), i) for i in range(n)]
         return slots._part(machine.cores, 0 if self.n_gpu else None)
+
+    def _parts(self, cores: Sequence[Core], gpus: Sequence[int | None]) -> list[AttrDict]:
+        """Return a share of the cores for each GPU, where None stands for a part without."""
+        return [self._part(share, gpu) for share, gpu in zip(_shares(cores, len(gpus)), gpus, strict=True)]
 
     def _part(self, cores: Sequence[Core], gpu: int | None) -> AttrDict:
         n_reserved = min(self.cpu_reserved if gpu is not None else 0, len(cores) - 1)
@@ -269,28 +268,23 @@ class Slots:
         # The two halves of the workers never step at once: a core serves one of each.
         return [[core.cpus[half % len(core.cpus)] for core in group] for half in (0, 1) for group in groups]
 
-    def _async_affinity(self, cores: list[Core], gpus: list[int]) -> AttrDict:
-        n_each = max(1, self.cpu_reserved)
-        n_optim = n_each * self.n_replicas
-        optim_gpus: Sequence[int | None] = gpus[: self.n_replicas] or [None]
-        sample_gpus: Sequence[int | None] = (
-            gpus[: self.n_replicas] if self.optim_sample_share_gpu else gpus[self.n_replicas :]
-        ) or [None]
+    def _async_affinity(self, cores: Sequence[Core], gpus: Sequence[int | None]) -> AttrDict:
+        n_optim = max(1, self.cpu_reserved) * self.n_replicas
+        optim_gpus = gpus[: self.n_replicas]
+        sample_gpus = optim_gpus if self.optim_sample_share_gpu else gpus[self.n_replicas :]
+        set_affinity = bool(self.set_affinity)
         optimizer = [
-            AttrDict(cpus=_cpus(share), torch_threads=len(share), cuda_idx=gpu, set_affinity=bool(self.set_affinity))
+            AttrDict(cpus=_cpus(share), torch_threads=len(share), cuda_idx=gpu, set_affinity=set_affinity)
             for share, gpu in zip(_shares(cores[:n_optim], self.n_replicas), optim_gpus, strict=True)
         ]
-        unreserved = replace(self, cpu_reserved=0)
-        samplers = [
-            unreserved._part(share, gpu)
-            for share, gpu in zip(_shares(cores[n_optim:], len(sample_gpus)), sample_gpus, strict=True)
-        ]
+        samplers = replace(self, cpu_reserved=0)._parts(cores[n_optim:], sample_gpus or [None])
         return AttrDict(
-            all_cpus=_cpus(cores),
-            optimizer=optimizer,
-            sampler=samplers[0] if len(samplers) == 1 else samplers,
-            set_affinity=bool(self.set_affinity),
+            all_cpus=_cpus(cores), optimizer=optimizer, sampler=_one_or_all(samplers), set_affinity=set_affinity
         )
+
+
+def _one_or_all(parts: list[AttrDict]) -> AnyAffinity:
+    return parts[0] if len(parts) == 1 else parts
 
 
 def _cpus(cores: Sequence[Core]) -> list[int]:
@@ -299,6 +293,7 @@ def _cpus(cores: Sequence[Core]) -> list[int]:
 
 
 def _shares(cores: Sequence[Core], n: int) -> list[Sequence[Core]]:
+    """Return equal shares; what is left over has no part."""
     each = len(cores) // n
     return [cores[i * each : (i + 1) * each] for i in range(n)]
 
@@ -320,25 +315,10 @@ def encode_affinity(
     alternating: bool = False,
     set_affinity: bool = True,
 ) -> str:
-    """Return the code of a machine's run slots; see `Slots` for the numbers.
+    """Return the code of a machine's run slots, from numbers that are those of `Slots`.
 
-    Args:
-        n_cpu_core: cores.
-        n_gpu: GPUs.
-        contexts_per_gpu: runs that share a GPU.
-        gpu_per_run: GPUs of a run that learn.
-        cpu_per_run: cores of a run without GPUs.
-        cpu_per_worker: cores of a worker.
-        cpu_reserved: cores for each GPU that are kept from workers.
-        hyperthread_offset: difference of the numbers of a core's hyper-threads; None reads it from this machine, 0
-            leaves the second ones out.
-        n_socket: sockets; None is 1.
-        run_slot: the slot of one run; None for the code of all.
-        async_sample: whether the sampler of AsyncRl has cores and GPUs of its own.
-        sample_gpu_per_run: GPUs of a run whose sampler acts on them.
-        optim_sample_share_gpu: whether the sampler acts on the GPUs that learn.
-        alternating: whether the workers are doubled, for AlternatingSampler.
-        set_affinity: whether processes are pinned.
+    Of the numbers that may be None, `hyperthread_offset` is read from this machine then (0 leaves the second
+    hyper-threads out), `n_socket` is 1, and `run_slot` stands for the code of all slots.
 
     Raises:
         ValueError: if runs cannot share the machine so.

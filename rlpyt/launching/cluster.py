@@ -10,14 +10,15 @@ import time
 import uuid
 from contextlib import redirect_stderr, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from rlpyt.launching.back_end import RunRefused
+from rlpyt.launching.back_end import RunRefused, Started
 from rlpyt.launching.grid import GridRun
 from rlpyt.launching.job import RunOfJob
 from rlpyt.launching.job_files import JobFiles
 from rlpyt.logging.files import MAY_PASS
 from rlpyt.logging.run_directory import PREEMPTED
+from rlpyt.logging.sinks import optional_package
 from rlpyt.slurm import JobState, Slurm
 
 if TYPE_CHECKING:
@@ -47,21 +48,8 @@ _USUAL = ("account", "partition", "qos", "reservation")
 """Options of sbatch for which many users have a variable, such as SBATCH_ACCOUNT."""
 
 
-class JobSystem(Protocol):
-    """Job system of a cluster."""
-
-    def state(self, job_id: str) -> JobState | None:
-        """Return what it has last said of a job; None before it has."""
-
-    def ask_soon(self, job_id: str) -> None:
-        """Forget what is known of a job."""
-
-    def cancel(self, job_id: str, waiting_only: bool = False) -> None:
-        """End a job, or take it out of the queue only if it waits there."""
-
-
 class LocalJobs:
-    """Job system of submitit's local executor: each job is a process of this machine, and none waits."""
+    """Job system of submitit's local executor, asked like `Slurm`: each job is a process here, and none waits."""
 
     def state(self, job_id: str) -> JobState:
         """Return whether the process has ended; its number may be another process's by then."""
@@ -81,15 +69,10 @@ class LocalJobs:
                 os.kill(int(job_id), signal.SIGINT)
 
 
-class ClusterRun:
+class ClusterRun(Started):
     """Run on a cluster: its job, or the tries to submit one.
 
-    Args:
-        slots: of the cluster.
-        run: of the grid.
-        script: absolute path.
-        token: of a submission that an earlier launcher has made; "" for none.
-        job_id: of that submission.
+    Token and job_id are those of a submission that an earlier launcher has made; "" for none.
     """
 
     def __init__(self, slots: ClusterSlots, run: GridRun, script: str, token: str = "", job_id: str = "") -> None:
@@ -258,10 +241,7 @@ class ClusterSlots:
     """
 
     def __init__(self, executor: submitit.AutoExecutor, n_slots: int) -> None:
-        try:
-            import submitit
-        except ImportError as error:
-            raise ImportError("ClusterSlots: submitit is missing. Install it: pip install rlpyt[cluster]") from error
+        submitit = optional_package("submitit", "ClusterSlots", "cluster")
         if not isinstance(executor, submitit.AutoExecutor):
             raise TypeError(
                 f"ClusterSlots: executor is {executor!r:.200}; expected a submitit.AutoExecutor. Write "
@@ -287,7 +267,7 @@ class ClusterSlots:
                 )
         self._executor, self.n_slots, self.cluster = executor, n_slots, executor.cluster
         self._is_named = not {"name", "job_name"}.isdisjoint(executor.parameters)
-        self.system: JobSystem = LocalJobs() if executor.cluster == "local" else Slurm()
+        self.system: Slurm | LocalJobs = LocalJobs() if executor.cluster == "local" else Slurm()
         if executor.cluster == "slurm" and "no_requeue" not in given:
             executor.update_parameters(slurm_additional_parameters={"requeue": True, **further})
 

@@ -97,9 +97,6 @@ class Runs:
     """Runs that a queue starts in their order, all known from the beginning: those of a grid.
 
     A subclass can add runs later, end some early, and act on their ends.
-
-    Args:
-        runs: finished ones too.
     """
 
     def __init__(self, runs: Sequence[Launched] = ()) -> None:
@@ -132,15 +129,7 @@ class Runs:
 
 
 class Queue:
-    """Queue of runs over run slots.
-
-    Args:
-        source: of the runs.
-        back_end: place of the runs.
-        script: absolute path of the script.
-        retries: how often a run that fails is started again.
-        table: picture of the runs.
-    """
+    """Queue of runs over run slots; a run that fails is started again, `retries` times."""
 
     def __init__(self, source: Runs, back_end: BackEnd, script: str, retries: int, table: GridTable) -> None:
         self._back_end, self._script, self._retries, self._table = back_end, script, retries, table
@@ -205,24 +194,24 @@ class Queue:
             except OSError as error:
                 if error.errno not in MAY_PASS:
                     raise
-                return self._wait_for_disk(run, run.slot, error)
+                # A full disk or a network folder keeps it from its start; the others go on meanwhile.
+                self._table.say(f"{run.run.name} cannot start yet: {error}. It is tried again in {_DISK_SECONDS:g} s.")
+                self._disk_waits = time.monotonic() + _DISK_SECONDS
+                return self._let_go(run, goes_on=True)
             run.state, run.started = "queued", time.monotonic()
             self._look_at(run)
 
-    def _wait_for_disk(self, run: Launched, slot: int, error: OSError) -> None:
-        """Take a run back that a full disk or a network folder keeps from its start; the others go on meanwhile."""
-        self._free.append(slot)
-        run.slot, self._disk_waits = None, time.monotonic() + _DISK_SECONDS
-        self._source.put_back(run)
-        self._table.say(f"{run.run.name} cannot start yet: {error}. It is tried again in {_DISK_SECONDS:g} s.")
-
     def _look_at(self, run: Launched) -> None:
-        if run.process is None or run.slot is None:
+        if run.process is None:
             return
         try:
             code = run.process.poll()
-        except SlotLost as lost:
-            return self._lose_slot(run, lost)
+        except SlotLost as lost:  # the slot is not used again, which bounds the losses
+            self._table.say(f"{run.run.name}: {lost}")
+            if self._signals and run.state not in EARLY_ENDS:
+                run.state = "stopped"
+            run.slot = None
+            return self._let_go(run, goes_on=run.state in ("queued", "runs"))
         except RunRefused as refused:
             return self._fail(run, refused)
         run.waiting = run.process.waiting()
@@ -230,11 +219,17 @@ class Queue:
             run.state, run.started = "runs" if run.waiting is None else "queued", time.monotonic()
         if code is None:
             return self._end_early(run, run.process)
-        self._free.append(run.slot)
+        self._let_go(run, goes_on=run.state not in EARLY_ENDS and self._goes_again(run, code))
+
+    def _let_go(self, run: Launched, goes_on: bool) -> None:
+        """Take a run from its slot, and hand it back to the source."""
+        if run.slot is not None:
+            self._free.append(run.slot)
         run.process = run.slot = None
-        if run.state not in EARLY_ENDS and self._goes_again(run, code):
-            return self._source.put_back(run)
-        self._source.has_ended(run)
+        if goes_on:
+            self._source.put_back(run)
+        else:
+            self._source.has_ended(run)
 
     def _end_early(self, run: Launched, process: Started) -> None:
         if run.state in EARLY_ENDS:
@@ -254,54 +249,35 @@ class Queue:
                     "run, so that a second launch would start it again. Let the script give logger_context the log_dir "
                     "and run_ID of its arguments as they are."
                 )
-        elif self._signals:
+            return False
+        if self._signals:
             run.state = "stopped"
-        elif code == PREEMPTED:
-            return self._goes_on_from_more(run)
+            return False
+        if code == PREEMPTED:
+            assert run.progress is not None
+            goes_on, why = run.progress.goes_on(run.run.steps_kept()), run.progress.told()
         else:
             run.failures += 1
-            self._table.say(f"{run.run.name} {_ended(code)}. Its last lines ({run.run.output}):\n{run.run.tail()}")
-            if run.failures <= self._retries:
-                return True
+            goes_on, why = run.failures <= self._retries, _ended(code)
+        if code != PREEMPTED or not goes_on:
+            self._table.say(f"{run.run.name} {why}. Its last lines ({run.run.output}):\n{run.run.tail()}")
+        if not goes_on:
             run.state = "failed"
-        return False
-
-    def _goes_on_from_more(self, run: Launched) -> bool:
-        """Return whether a run that was preempted is started again: not for ever without progress."""
-        assert run.progress is not None
-        if run.progress.goes_on(run.run.steps_kept()):
-            return True
-        self._table.say(f"{run.run.name} {run.progress.told()}. Its last lines ({run.run.output}):\n{run.run.tail()}")
-        run.state = "failed"
-        return False
+        return goes_on
 
     def _fail(self, run: Launched, refused: RunRefused) -> None:
         """Take a run for failed, whatever retries are left."""
         self._table.say(f"{run.run.name}: {refused}")
-        assert run.slot is not None
-        self._free.append(run.slot)
-        run.process = run.slot = None
         if run.state not in EARLY_ENDS:
             run.state = "stopped" if self._signals else "failed"
-        self._source.has_ended(run)
-
-    def _lose_slot(self, run: Launched, lost: SlotLost) -> None:
-        """Let the run go on in another slot; this one is not used again, which bounds the losses."""
-        self._table.say(f"{run.run.name}: {lost}")
-        run.process = run.slot = None
-        if self._signals and run.state not in EARLY_ENDS:
-            run.state = "stopped"
-        if run.state in ("queued", "runs"):
-            self._source.put_back(run)
-        else:
-            self._source.has_ended(run)
+        self._let_go(run, goes_on=False)
 
     def _has_signal(self) -> bool:
         return self._passed_on < min(len(self._signals), 2)
 
     def _pass_signals_on(self) -> None:
         """Pass on the first two signals, and later kill what is left."""
-        running = [run for run in self.runs if run.process is not None]
+        running = [run.process for run in self.runs if run.process is not None]
         if self._has_signal():
             self._passed_on += 1
             self._table.say(
@@ -312,13 +288,11 @@ class Queue:
             )
             if self._passed_on == 2:
                 self._kill_at = time.monotonic() + _KILL_SECONDS
-            for run in running:
-                assert run.process is not None
-                run.process.stop(signal.SIGTERM if self._passed_on == 1 else signal.SIGINT)
+            for process in running:
+                process.stop(signal.SIGTERM if self._passed_on == 1 else signal.SIGINT)
         if self._kill_at is not None and time.monotonic() > self._kill_at:
-            for run in running:
-                assert run.process is not None
-                run.process.stop(signal.SIGKILL)
+            for process in running:
+                process.stop(signal.SIGKILL)
 
 
 def _ended(code: int) -> str:

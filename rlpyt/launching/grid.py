@@ -92,11 +92,7 @@ class Progress:
     """Starts in succession that have kept no more."""
 
     def goes_on(self, kept: int) -> bool:
-        """Count a start that has ended with exit code 85; return whether the run is started again.
-
-        Args:
-            kept: steps from which the run would go on, see `GridRun.steps_kept`.
-        """
+        """Count a start that has ended with exit code 85 and these `GridRun.steps_kept`; return whether to go on."""
         self.without = 0 if kept > self.kept else self.without + 1
         self.kept = max(kept, self.kept)
         return self.without < _STARTS_WITHOUT_PROGRESS
@@ -162,11 +158,7 @@ def _check_same(variant: Mapping[str, object], log_dir: Path) -> None:
 def held_grid(folder: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[int]:
     """Hold the folder of a grid for one launcher, until it and all its runs have ended.
 
-    On a file system without locks nothing is held, and a warning says so.
-
-    Args:
-        folder: of the grid; it is made if it is missing.
-        wait_seconds: longest time to wait for runs of a launcher that was killed.
+    The folder is made if it is missing. The longest time to wait is for runs of a launcher that was killed.
 
     Yields:
         The descriptor of the lock. A run that inherits it keeps the lock.

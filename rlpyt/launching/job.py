@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,8 +13,7 @@ from types import FrameType
 from rlpyt.launching.affinity import job_affinity_code
 from rlpyt.launching.grid import GridRun, Progress
 from rlpyt.launching.job_files import JobFiles
-from rlpyt.launching.local import end_with_parent
-from rlpyt.logging.files import open_to_append
+from rlpyt.launching.local import end_with_parent, start_process
 from rlpyt.logging.run_directory import PREEMPTED
 from rlpyt.slurm import CANCELLED, WARNED, Ending, ending_of, requeue, states_of
 
@@ -28,13 +26,8 @@ class RunOfJob:
     """Run in a job: a process of its own, which saves its work when SLURM ends the job.
 
     The job ends with the exit code of the run, and with 85 if the run is to go on. Then it stands in the queue again
-    under its own number, or, where SLURM refuses that, the launcher submits another job.
-
-    Args:
-        script: Python file that is called with code, log_dir, run_ID and the arguments of the run.
-        run: of the grid.
-        files: shared with the launcher.
-        token: of this submission.
+    under its own number, or, where SLURM refuses that, the launcher submits another job. It shares files with the
+    launcher, and the token is that of its submission.
     """
 
     def __init__(self, script: str, run: GridRun, files: JobFiles, token: str) -> None:
@@ -93,17 +86,7 @@ class RunOfJob:
         return -signal.SIGTERM if ending is CANCELLED else self._go_on(ending)
 
     def _run_to_its_end(self) -> int:
-        run = self._run
-        with open(open_to_append(run.output), "ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, self._script, job_affinity_code(), str(run.log_dir), str(run.run_ID), *run.args],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                process_group=0,
-                preexec_fn=_prepare,
-            )
+        self._process = start_process(self._run, self._script, job_affinity_code(), {}, _prepare)
         passed_on = n_looked = 0
         while True:
             with suppress(subprocess.TimeoutExpired):

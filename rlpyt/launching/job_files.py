@@ -18,10 +18,8 @@ class JobFiles:
     """Files of a run's job beside the run: `run_<ID>.job` and those that begin with its name.
 
     Each submission has a token. Whoever makes the file of the token first has it: the job, or a launcher that does not
-    know whether the job was submitted. So at most one of several submissions runs.
-
-    Args:
-        record: `run_<ID>.job`, written by the launcher alone.
+    know whether the job was submitted. So at most one of several submissions runs. The launcher alone writes the
+    record.
     """
 
     def __init__(self, record: Path) -> None:
@@ -33,13 +31,7 @@ class JobFiles:
         return cls(run.log_dir / f"run_{run.run_ID}{JOB_SUFFIX}")
 
     def begin(self, token: str, job_id: str = "", cluster: str = "slurm") -> None:
-        """Write the record: before the submission without the job's id, and after it again.
-
-        Args:
-            token: of the submission.
-            job_id: number of the job.
-            cluster: job system that knows the number.
-        """
+        """Write the record: before the submission without the job's number, and after it again."""
         write_json(self._record, {"token": token, "job_id": job_id, "cluster": cluster})
 
     def read(self) -> tuple[str, str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rlpyt.launching.affinity import Slots
@@ -26,11 +27,7 @@ _LIBC = ctypes.CDLL(None)  # loaded before a process is forked
 
 
 class LocalRun(Started):
-    """Process of a run.
-
-    Args:
-        process: whose process group is its own, so that Ctrl-C reaches the launcher alone.
-    """
+    """Process of a run, whose process group is its own, so that Ctrl-C reaches the launcher alone."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -64,7 +61,6 @@ class LocalSlots:
 
     Raises:
         ValueError: if the code names cores that this process may not use, or more slots than cores.
-        FileNotFoundError: if the program taskset is missing.
     """
 
     def __init__(self, code: str, set_egl_device: bool = False) -> None:
@@ -97,11 +93,6 @@ class LocalSlots:
                 f"Launching: the affinity {code!r} uses the cores {beyond}; this process may use {sorted(allowed)}. "
                 "Name others, or take quick_affinity_code, which reads what it may use."
             )
-        if self._all.set_affinity and not shutil.which("taskset"):
-            raise FileNotFoundError(
-                "Launching: the program taskset was not found; it pins the runs. Install util-linux, or take an "
-                "affinity with 0saf (set_affinity=False)."
-            )
 
     def cpus(self, slot: int) -> list[int]:
         """Return the logical CPUs of a slot."""
@@ -113,38 +104,19 @@ class LocalSlots:
         return replace(self._all, run_slot=slot)
 
     def start(self, slot: int, run: GridRun, script: str, inherited: int) -> LocalRun:
-        """Start a run.
-
-        Args:
-            slot: free run slot.
-            run: whose output goes to a file of its own, behind that of an earlier start.
-            script: Python file that is called with code, log_dir, run_ID and the arguments of the run.
-            inherited: descriptor that the process keeps open.
+        """Start a run, see `start_process`.
 
         Raises:
             RunRefused: if a job of SLURM has the run.
         """
         _refuse_run_of_a_job(run)
-        code = self._slot(slot).code
-        pinned = ["taskset", "-c", ",".join(map(str, self.cpus(slot)))] if self._all.set_affinity else []
-        command = [*pinned, sys.executable, script, code, str(run.log_dir), str(run.run_ID), *run.args]
+        code, cpus = self._slot(slot).code, self.cpus(slot) if self._all.set_affinity else []
         run.log_dir.mkdir(parents=True, exist_ok=True)
-        with open(open_to_append(run.output), "ab") as output:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **self._environment(slot)},
-                pass_fds=(inherited,),
-                process_group=0,
-                preexec_fn=end_with_parent,
-            )
-        return LocalRun(process)
+        return LocalRun(start_process(run, script, code, self._environment(slot), partial(_prepare, cpus), inherited))
 
     def _environment(self, slot: int) -> dict[str, str]:
         gpus: list[str] = []
-        changes = {"PYTHONUNBUFFERED": "1"}
+        changes: dict[str, str] = {}
         if not self._all.set_affinity:  # nothing else tells a run its share
             changes[CORES] = str(len(self.cpus(slot)))
         if self._all.n_parallel and self._all.n_gpu:
@@ -165,6 +137,33 @@ def _refuse_run_of_a_job(run: GridRun) -> None:
         raise RunRefused(
             f"SLURM's job {job_id} has this run ({state}), which an earlier launch has submitted. Wait for its end, "
             f"launch on the cluster again, or cancel it: scancel {job_id}."
+        )
+
+
+def _prepare(cpus: Sequence[int]) -> None:
+    if cpus:
+        with suppress(OSError):  # cores that were taken away meanwhile: the run, which pins its processes, says so
+            os.sched_setaffinity(0, cpus)
+    end_with_parent()
+
+
+def start_process(
+    run: GridRun, script: str, code: str, environment: Mapping[str, str], prepare: Callable[[], None], *inherited: int
+) -> subprocess.Popen[bytes]:
+    """Start the process of a run, in a process group of its own; it adds to the output of an earlier start.
+
+    `prepare` is called in the new process, which keeps the descriptors `inherited` open.
+    """
+    with open(open_to_append(run.output), "ab") as output:
+        return subprocess.Popen(
+            [sys.executable, script, code, str(run.log_dir), str(run.run_ID), *run.args],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
+            pass_fds=inherited,
+            process_group=0,
+            preexec_fn=prepare,
         )
 
 

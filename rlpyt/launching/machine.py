@@ -61,11 +61,6 @@ class Machine:
         offsets = {core.cpus[1] - core.cpus[0] for core in self.cores if len(core.cpus) > 1}
         return offsets.pop() if len(offsets) == 1 else 0
 
-    @property
-    def n_nodes(self) -> int:
-        """Number of memory nodes."""
-        return len({core.node for core in self.cores})
-
 
 def shared_cores(cores: Sequence[Core], slot: int, n_slots: int) -> Sequence[Core]:
     """Return the cores of a slot that shares a machine: as many as another, so that runs are alike; one at least."""

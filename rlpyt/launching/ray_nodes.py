@@ -45,10 +45,7 @@ class NodeSlots(CallServer):
     """Run slots of this machine, whose runs wait for those of the same directory elsewhere.
 
     A run holds the file `run_<run_ID>.lock` of its variant's folder. So a run of a node that only seems lost, or of a
-    launcher that was killed, has saved its work before the same run goes on here.
-
-    Args:
-        wait_seconds: longest time to wait for another holder of a run.
+    launcher that was killed, has saved its work before the same run goes on here, or `wait_seconds` are over.
     """
 
     _slots: LocalSlots
@@ -62,10 +59,7 @@ class NodeSlots(CallServer):
     def open(self, code: str | None, set_egl_device: bool, max_slots: int) -> int | str:
         """Make the slots; return their number, or why the code does not fit this machine.
 
-        Args:
-            code: of the affinity; None is `quick_affinity_code` for the cores of Ray.
-            set_egl_device: whether a run renders on its GPU.
-            max_slots: most slots where there is no code.
+        No code is that of `quick_affinity_code`, for `max_slots` at most: the cores that Ray deals.
         """
         try:
             if code is None:
@@ -141,9 +135,8 @@ def main() -> None:
 class SlotsActor:
     """Actor that passes requests on to the process of a node's run slots.
 
-    Args:
-        threads: OMP_NUM_THREADS of the launcher; Ray sets another.
-        directory: working directory of the launcher, which is that of the runs where the node has it.
+    The process has OMP_NUM_THREADS of the launcher, where Ray sets another, and its working directory, where the node
+    has it.
     """
 
     def __init__(self, threads: str | None, directory: str) -> None:
@@ -186,10 +179,8 @@ class Reference(NamedTuple, Generic[R]):
 class Node:
     """Twin of a node: its actor, and what it has last said of its runs.
 
-    Args:
-        connection: to the cluster.
-        node: which the actor takes as a whole, so that no other grid gets it.
-        timeout: seconds without an answer after which the node counts as lost.
+    The actor takes the node as a whole, so that no other grid gets it. After `timeout` seconds without an answer the
+    node counts as lost.
     """
 
     def __init__(self, connection: RayConnection, node: RayNode, timeout: float) -> None:
@@ -247,23 +238,13 @@ class Node:
 
 
 class RayRun(Started):
-    """Run on a node.
-
-    Args:
-        node: on which it is.
-        number: of its start.
-    """
+    """Run on a node, by the number of its start."""
 
     def __init__(self, node: Node, number: int) -> None:
         self._node, self._number = node, number
 
     def poll(self) -> int | None:
-        """Return the exit code, negative for a signal; None while the run goes on.
-
-        Raises:
-            SlotLost: if the node is lost.
-            RuntimeError: if the run cannot start there.
-        """
+        """Return the exit code, as a `Started`; a RuntimeError says why the run cannot start there."""
         code = self._node.codes().get(self._number)
         if isinstance(code, str):
             raise RuntimeError(f"RayNodes: {self._node.name}: {code}.")

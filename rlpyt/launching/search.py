@@ -124,9 +124,8 @@ def search_experiments(
     table = GridTable(folder, file or sys.stdout)
     table.say(f"{n_begun(study)} of {n_trials} trials have begun in {folder}.")
     make = sampler or (lambda number: optuna.samplers.TPESampler(seed=number))
-    args = [str(arg) for arg in common_args]
-    score = Score(y, fraction)
-    trials = Trials(study, folder, space, n_trials, seeds_per_trial, score, make, seed, args, table.say)
+    args = tuple(map(str, common_args))
+    trials = Trials(study, folder, space, n_trials, seeds_per_trial, Score(y, fraction), make, seed, args, table.say)
     queue = Queue(trials, slots, path, retries, table)
     try:
         with signals_to(queue):

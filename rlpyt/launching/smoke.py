@@ -28,11 +28,7 @@ RunnerT = TypeVar("RunnerT", bound=Settings)
 
 
 def smoke(runner: RunnerT) -> RunnerT:
-    """Return a runner of the same parts that ends within seconds.
-
-    Args:
-        runner: with algo, agent and sampler among its settings.
-    """
+    """Return a runner of the same parts that ends within seconds; it has algo, agent and sampler as settings."""
     parts: Mapping[str, Settings] = all_settings(runner)
     given: Kwargs = all_settings(parts["sampler"])
     sampler, algo = _limited(parts["sampler"], SAMPLER), _limited(parts["algo"], ALGO)

@@ -12,7 +12,7 @@ from typing import TextIO
 from rlpyt.launching.back_end import Launched
 from rlpyt.run_records import printable
 from rlpyt.utils.output import drop_lost_output
-from rlpyt.utils.terminal import Region, can_redraw
+from rlpyt.utils.terminal import Region, aligned, can_redraw
 
 _SHOW_SECONDS = 1.0
 _ORDER = ("runs", "failed", "queued", "waits", "stopped", "pruned", "dropped", "finished")
@@ -20,12 +20,7 @@ _COLUMNS = ("run", "state", "slot", "steps", "return", "minutes")
 
 
 class GridTable:
-    """Picture of the runs of a grid.
-
-    Args:
-        folder: of the grid.
-        file: text stream.
-    """
+    """Picture of the runs of the grid in a folder."""
 
     def __init__(self, folder: Path, file: TextIO) -> None:
         self._folder, self._file = folder, file
@@ -78,10 +73,8 @@ class GridTable:
             order = sorted(runs, key=lambda run: _ORDER.index(run.state))
             rows = [_cells(run) for run in order[: max(1, size.lines - 4)]]
             hidden = len(runs) - len(rows)
-        widths = [max(len(row[i]) for row in [_COLUMNS, *rows]) for i in range(len(_COLUMNS))]
-        lines = ["  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)) for row in [_COLUMNS, *rows]]
-        lines += [f"and {hidden} more"] if hidden else []
-        self._region.draw(lines)
+        lines = aligned([_COLUMNS, *rows], "<" * len(_COLUMNS))
+        self._region.draw([*lines, *([f"and {hidden} more"] if hidden else [])])
 
     def _write(self, text: str) -> None:
         try:

@@ -91,19 +91,8 @@ class Trials(Runs):
     """Trials of a study as runs of a queue; several searchers share a study.
 
     A searcher holds the lock of a trial's folder while it runs the trial. A trial that goes on in the journal, but is
-    not locked, was left by a searcher that was stopped or killed: it is run again, from its checkpoints.
-
-    Args:
-        study: in a journal that several processes may write.
-        folder: absolute folder of the search.
-        space: what is drawn.
-        n_trials: trials of all searchers.
-        seeds_per_trial: runs of each trial.
-        score: what is reported.
-        sampler: of a seed.
-        seed: of the search.
-        args: further arguments of all runs.
-        say: writes a message.
+    not locked, was left by a searcher that was stopped or killed: it is run again, from its checkpoints. The arguments
+    are those of `search_experiments`.
     """
 
     def __init__(

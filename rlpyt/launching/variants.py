@@ -124,12 +124,7 @@ def check_grid(
     log_dirs: Sequence[str],
     runs_args: Sequence[Sequence[object]] | None = None,
 ) -> None:
-    """Refuse a grid that is empty, or mixes two variants.
-
-    Args:
-        variants: changes of the configuration.
-        log_dirs: the folder of each variant.
-        runs_args: arguments of the script for each variant, by which two that change the same may differ.
+    """Raise an error for a grid that is empty, or mixes two variants; they may differ by their runs_args alone.
 
     Raises:
         ValueError: if there is no variant, or their number is not that of the folders, or two are equal.

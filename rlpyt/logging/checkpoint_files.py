@@ -72,14 +72,17 @@ class Saved(NamedTuple):
 
 
 class CheckpointFiles:
-    """Files of the checkpoints of a run.
+    """Files of the checkpoints of a run, of which the part of one replica is read.
 
     Args:
         folder: of all checkpoints.
+        rank: of the replica.
+        world_size: replicas that a checkpoint must be of; None takes any.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, rank: int = 0, world_size: int | None = None) -> None:
         self.folder, self.segments = folder, folder / "segments"
+        self.rank, self.world_size = rank, world_size
 
     def place(self, step: int) -> Path:
         """Return the folder of a checkpoint."""
@@ -155,27 +158,29 @@ class CheckpointFiles:
         """Write the manifest of a checkpoint, with its checksum."""
         write_json(self.place(step) / MANIFEST, {**manifest, "sha256": _sha256_of_json(manifest)})
 
-    def read(self, step: int, rank: int, with_rings: bool = True) -> Saved:
-        """Read the part of a replica of a checkpoint, after all its checksums were compared.
+    def read(self, step: int, with_rings: bool = True) -> Saved:
+        """Read the part of the replica of a checkpoint, after all its checksums were compared.
 
         Args:
             step: of the checkpoint.
-            rank: of the replica.
-            with_rings: whether to look for the rows of replays; None stands for them otherwise.
+            with_rings: whether to look for the rows of replays. None stands for them otherwise, and where they are not
+                kept, as `info` says by "is_resumable".
 
         Raises:
             CheckpointError: if a file is missing or damaged.
-            ValueError: if the checkpoint is of a later format, or has no such replica.
+            ValueError: if the checkpoint is of a later format, or of another number of replicas.
         """
         info = self.info(step)
-        if rank >= info["world_size"]:
+        n = info["world_size"]
+        if self.rank >= n or self.world_size not in (None, n):
+            got = f"got replica {self.rank}" if self.world_size is None else f"the run has {self.world_size}"
             raise ValueError(
-                f"Reading {self.place(step)}: it is of {info['world_size']} replicas; got replica {rank}. Start as "
-                "many replicas as the run had."
+                f"Reading the checkpoint {self.place(step)}: it is of {n} replicas; {got}. Start as many replicas as "
+                "the run had."
             )
-        path = self.place(step) / f"rank_{rank}.json"
+        path = self.place(step) / f"rank_{self.rank}.json"
         with as_damaged(self.place(step) / MANIFEST):
-            sha256 = info["ranks"][rank]
+            sha256 = info["ranks"][self.rank]
         _check(path, sha256)
         with as_damaged(path):
             part = self._json(step, path.name)
@@ -214,33 +219,23 @@ class CheckpointFiles:
         return state
 
     def remove(self, step: int) -> str:
-        """Remove a checkpoint; its segments stay.
-
-        Returns:
-            Why it stays; it is whole then. Empty if it is gone.
-        """
+        """Remove a checkpoint but for its segments; return why it stays, whole then, or an empty text."""
         # First, as it says that the rest is there.
         if why := remove_file(self.place(step) / MANIFEST):
             return why
         shutil.rmtree(self.place(step), ignore_errors=True)
         return ""
 
-    def remove_segments(self, rank: int, world_size: int, known: set[str]) -> str:
-        """Remove the segments of a replica that no checkpoint names; replica 0 also those of replicas that are gone.
+    def remove_segments(self, known: set[str]) -> str:
+        """Remove the segments of the replica that no checkpoint names; replica 0 also those of replicas that are gone.
 
-        Args:
-            rank: of this replica, which alone writes and removes its segments.
-            world_size: replicas.
-            known: further segments that stay.
-
-        Returns:
-            Why one of them stays; empty if none does.
+        Segments in `known` stay. Return why another one stays; empty if none does.
         """
         named = known | {file for step in self.all_steps() for file in self._named(step)}
         why = ""
         for file in self.segments.iterdir():
             owner = rank_of(file.name)
-            is_own = owner is not None and rank == (owner if owner < world_size else 0)
+            is_own = owner is not None and self.rank == (owner if owner < (self.world_size or 1) else 0)
             if is_own and file.name not in named:
                 why = remove_file(file) or why
         return why
@@ -263,16 +258,7 @@ class CheckpointFiles:
 
 
 def without_rings(state: object, name: str, rings: dict[str, RingRows]) -> object:
-    """Return a state with a mark in the place of the rows of every ring.
-
-    Args:
-        state: plain data and `RingRows`.
-        name: path to the state.
-        rings: collects the rings, by their paths.
-
-    Raises:
-        ValueError: if two rings have the same path.
-    """
+    """Return a state with a mark in the place of the rows of every ring; `rings` collects them by their paths."""
     if isinstance(state, RingRows):
         if name in rings:
             raise ValueError(f"Saving a checkpoint: two rings have the path {name!r}. Rename a key of the state.")

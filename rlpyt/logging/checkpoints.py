@@ -26,7 +26,7 @@ _PEER_SECONDS = 600.0  # that another replica may take longer for its files
 _PEER_SECONDS_AT_END = 60.0  # the same after `close`
 
 
-class Checkpoints:
+class Checkpoints(CheckpointFiles):
     """Checkpoints of one replica of a run, written beside it.
 
     All replicas save at the same steps. Replica 0 writes the manifest once the files of all are there.
@@ -50,8 +50,8 @@ class Checkpoints:
                 f"Checkpoints: got keep={keep} and session={session!r} for {world_size} replicas; expected keep >= 1 "
                 "and the same session for several replicas."
             )
-        self._files = CheckpointFiles(folder)
-        self._rank, self._world_size, self._keep = rank, world_size, keep
+        super().__init__(folder, rank, world_size)
+        self._keep = keep
         self._session = session or secrets.token_hex(8)
         self._writers: dict[str, RingWriter] = {}  # by ring
         self._waits = False  # whether the run waits while a checkpoint is written
@@ -64,7 +64,7 @@ class Checkpoints:
     # ---- saving ----
 
     def save(self, step: int, state: StateDict, info: Mapping[str, object], score: float | None = None) -> str | None:
-        """Take the state of now, and write it beside the run. The checkpoint before is finished first.
+        """Take the state of now, and write it beside the run. `finish` comes first, and what it returns is returned.
 
         The run waits for the disk where it would soon write over rows of a ring that are not saved. A step that is
         already saved is not saved again, as its files would have to be replaced one after the other.
@@ -75,13 +75,9 @@ class Checkpoints:
             info: JSON values, for the manifest.
             score: of the last evaluation, higher is better; None or nan if there was none.
 
-        Returns:
-            Why the checkpoint before is missing; None if it is not.
-
         Raises:
             TypeError: if there is more than plain data.
             ValueError: if a number of `info` is not finite, or a ring cannot be named.
-            OSError: if the checkpoint before met an error of the disk.
         """
         missing = self.finish()
         if step == self._last:
@@ -91,7 +87,7 @@ class Checkpoints:
         held = {name: held_still(rows) for name, rows in rings.items()}
         for name in rings:
             if name not in self._writers:
-                self._writers[name] = RingWriter(self._files.segments, f"rank_{self._rank}-{name}")
+                self._writers[name] = RingWriter(self.segments, f"rank_{self.rank}-{name}")
         score = score if score is not None and isfinite(score) else None
         manifest = json.loads(json.dumps({**info, "score": score}, allow_nan=False))
         waits = self._waits or any(
@@ -147,13 +143,10 @@ class Checkpoints:
         return stays
 
     def close(self, patience: float | None = None) -> str | None:
-        """Finish, and end the thread.
+        """Finish, and end the thread; return what `finish` returns.
 
         Args:
             patience: seconds to wait for the parts of other replicas, which may be gone; None is a minute.
-
-        Returns:
-            Why the last checkpoint is missing; None if it is not.
         """
         self._patience = _PEER_SECONDS_AT_END if patience is None else patience
         self._ends.set()
@@ -164,28 +157,28 @@ class Checkpoints:
 
     def _write(self, step: int, content: memoryview, rings: Mapping[str, RingRows], manifest: Content) -> None:
         """Write the part of this replica, and the manifest if it is replica 0."""
-        place = self._files.place(step)
+        place = self.place(step)
         part: dict[str, object] = {"session": self._session, "step": step}
         try:
-            self._files.segments.mkdir(parents=True, exist_ok=True)
+            self.segments.mkdir(parents=True, exist_ok=True)
             place.mkdir(exist_ok=True)
             sync_directory(place.parent)
             part["rings"] = {name: self._write_ring(name, rows) for name, rows in rings.items()}
-            with replace_file(place / f"rank_{self._rank}.pt") as file:
+            with replace_file(place / f"rank_{self.rank}.pt") as file:
                 hashing = HashingFile(file)
                 hashing.write(content)
             part["sha256"] = hashing.sha256.hexdigest()
-            write_json(place / f"rank_{self._rank}.json", part)
+            write_json(place / f"rank_{self.rank}.json", part)
         except BaseException as error:
             self._give_up(step, error)
             raise
-        if self._rank == 0:
-            self._write_manifest(step, manifest)
+        if self.rank == 0:
+            self._write_whole(step, manifest)
         # The new checkpoint is whole: what fails from now on costs room on the disk alone.
         try:
-            why = self._remove_old(step) if self._rank == 0 else ""
+            why = self._remove_old(step) if self.rank == 0 else ""
             known = {segment.file for writer in self._writers.values() for segment in writer.segments}
-            self._stays = self._files.remove_segments(self._rank, self._world_size, known) or why
+            self._stays = self.remove_segments(known) or why
         except OSError as error:
             self._stays = f"Old checkpoints could not be removed: {error}"
 
@@ -198,30 +191,30 @@ class Checkpoints:
 
     def _give_up(self, step: int, error: BaseException) -> None:
         """Tell replica 0 why the part of this replica is missing, and free the disk."""
-        path = self._files.place(step) / f"rank_{self._rank}.json"
+        path = self.place(step) / f"rank_{self.rank}.json"
         with contextlib.suppress(OSError):
             path.with_suffix(".pt").unlink(missing_ok=True)
             write_json(path, {"session": self._session, "step": step, "failed": f"{type(error).__name__}: {error}"})
 
-    def _write_manifest(self, step: int, manifest: Content) -> None:
+    def _write_whole(self, step: int, manifest: Content) -> None:
         """Write the manifest, once the files of all replicas are there."""
         end = time.monotonic() + _PEER_SECONDS
-        parts = [self._part_of(rank, step, end) for rank in range(self._world_size)]
+        parts = [self._part_of(rank, step, end) for rank in range(self.world_size or 1)]
         own = {
             "format": FORMAT,
             "step": step,
-            "world_size": self._world_size,
+            "world_size": len(parts),
             "session": self._session,
             "versions": versions(),
             "is_resumable": True,
             "has_rows": any(part["rings"] for _, part in parts),
             "ranks": [sha256 for sha256, _ in parts],
         }
-        self._files.write_manifest(step, {**manifest, **own})
+        self.write_manifest(step, {**manifest, **own})
 
     def _part_of(self, rank: int, step: int, end: float) -> tuple[str, Content]:
         """Return checksum and content of the file of a replica, once it has written that of this save."""
-        path = self._files.place(step) / f"rank_{rank}.json"
+        path = self.place(step) / f"rank_{rank}.json"
         end_after_close = inf
         while True:
             part: Content = {}
@@ -239,65 +232,27 @@ class Checkpoints:
         return sha256_of(path), part
 
     def _remove_old(self, step: int) -> str:
-        """Remove the checkpoints before a new one that are not kept, and those that were left half written.
-
-        Returns:
-            Why one of them stays; empty if none does.
-        """
+        """Remove old checkpoints that are not kept, and those left half written; return why one of them stays."""
         why = ""
-        kept, best = self._files.steps()[: self._keep], self._files.best()
-        for old in self._files.all_steps():
+        kept, best = self.steps()[: self._keep], self.best()
+        for old in self.all_steps():
             if old > step or old in kept:
                 continue
             if old != best:
-                why = self._files.remove(old) or why
+                why = self.remove(old) or why
                 continue
-            manifest = self._files.info(old)
+            manifest = self.info(old)
             if manifest["is_resumable"] and manifest["has_rows"]:
-                self._files.write_manifest(old, {**manifest, "is_resumable": False})
+                self.write_manifest(old, {**manifest, "is_resumable": False})
         return why
 
-    # ---- reading ----
-
-    def steps(self) -> list[int]:
-        """Return the steps of all checkpoints that the run can go on from, the newest first."""
-        return self._files.steps()
+    # ---- going on ----
 
     def unfinished(self, steps: Sequence[int]) -> list[int]:
         """Return the steps of checkpoints without a manifest that are newer than all of `steps`, the newest first."""
         newest = max(steps, default=-1)
-        places = {step: self._files.place(step) for step in self._files.all_steps() if step > newest}
+        places = {step: self.place(step) for step in self.all_steps() if step > newest}
         return [step for step, place in places.items() if not (place / MANIFEST).exists()]
-
-    def best(self) -> int | None:
-        """Return the step of the checkpoint with the best score; None if none has one."""
-        return self._files.best()
-
-    def info(self, step: int) -> Content:
-        """Return what the manifest of a checkpoint says.
-
-        Raises:
-            CheckpointError: if it is damaged.
-            ValueError: if it is of a later format.
-        """
-        return self._files.info(step)
-
-    def read(self, step: int) -> Saved:
-        """Read a checkpoint of this replica, after all its checksums were compared.
-
-        Where the rows of replays are not kept, as `info` says by "is_resumable", None stands for them.
-
-        Raises:
-            CheckpointError: if a file is missing or damaged.
-            ValueError: if the checkpoint is of a later format, or of another number of replicas.
-        """
-        world_size = self._files.info(step)["world_size"]
-        if world_size != self._world_size:
-            raise ValueError(
-                f"Reading the checkpoint {self._files.place(step)}: it is of {world_size} replicas; the run has "
-                f"{self._world_size}. Start as many replicas as the run had."
-            )
-        return self._files.read(step, self._rank)
 
     def continue_from(self, saved: Saved | None) -> None:
         """Go on after a checkpoint that was read; None begins the run.
@@ -305,22 +260,22 @@ class Checkpoints:
         Later checkpoints, and what a kill has left half written, are removed. All replicas call this before any of
         them saves.
         """
-        if not self._files.segments.exists():
+        if not self.segments.exists():
             return
         self._last = None if saved is None else saved.step
         last = -1 if saved is None else saved.step
-        if self._rank == 0:
-            whole = self._files.steps()
-            best = self._files.best()
-            for step in self._files.all_steps():
+        if self.rank == 0:
+            whole = self.steps()
+            best = self.best()
+            for step in self.all_steps():
                 if step > last or (step not in whole and step != best):
-                    self._files.remove(step)
+                    self.remove(step)
         segments = {} if saved is None else saved.segments
         self._writers = {
-            name: RingWriter(self._files.segments, f"rank_{self._rank}-{name}", own) for name, own in segments.items()
+            name: RingWriter(self.segments, f"rank_{self.rank}-{name}", own) for name, own in segments.items()
         }
         known = {segment.file for own in segments.values() for segment in own}
-        self._stays = self._files.remove_segments(self._rank, self._world_size, known)
+        self._stays = self.remove_segments(known)
 
 
 class _Missing(RuntimeError):

@@ -88,8 +88,8 @@ def logger_context(
         run_ID: a number or a name; None for the first number that is free.
         name: name of the experiment, for `params.json`.
         log_params: settings of yours, for `params.json`; a value that JSON does not have is written as text.
-        snapshot_mode: "none"; "last": `params.pkl`; "all": `itr_<N>.pkl` at every row of the log; "gap": only some of
-            them, see `snapshot_gap`; "last+gap": both.
+        snapshot_mode: "none"; "last": `params.pkl`; "all": `itr_<N>.pkl` at every row of the log; "gap": `itr_<N>.pkl`
+            at itr 0 and where itr + 1 is a multiple of `snapshot_gap`; "last+gap": both.
         override_prefix: False puts `<cwd>/data/local/<yyyymmdd>/<hhmmss>/` before `log_dir`, unless `log_dir` is
             absolute or under `<cwd>/data` already.
         use_summary_writer: whether to write TensorBoard events too.
@@ -118,6 +118,8 @@ def logger_context(
         ValueError: if settings are wrong.
         ImportError: if `use_summary_writer` is set and tensorboard is not installed.
     """
+    given = dict(locals())  # for params.json
+    del given["log_params"]
     if snapshot_gap is None:
         outside = current_logger()
         snapshot_gap = outside.snapshot_gap if outside.directory is None else 1
@@ -127,31 +129,17 @@ def logger_context(
         with silent_context() as silent:
             yield silent
         return
-    arguments = {
-        "log_dir": os.fspath(log_dir),
-        "run_ID": run_ID,
-        "name": name,
-        "snapshot_mode": snapshot_mode,
-        "override_prefix": override_prefix,
-        "use_summary_writer": use_summary_writer,
-        "sinks": [type(sink) for sink in sinks or ()],
-        "overwrite": overwrite,
-        "snapshot_gap": snapshot_gap,
-        "resume": resume,
-        "if_taken": if_taken,
-        "verbosity": verbosity,
-        "line_columns": list(line_columns),
-    }
     parent = Path(log_dir) if override_prefix else _with_prefix(Path(log_dir))
     with (
         hold_run_directory(parent, run_ID, overwrite=overwrite, resume=resume, if_taken=if_taken) as directory,
         record_status(directory) as status,
         contextlib.ExitStack() as stack,
     ):
-        sinks = [*(sinks or ()), *([TensorBoardSink(directory)] if use_summary_writer else ())]
+        given |= {"log_dir": os.fspath(log_dir), "sinks": [type(sink) for sink in sinks or ()]}
+        given |= {"snapshot_gap": snapshot_gap, "line_columns": list(line_columns)}
         logger = Logger(
             directory,
-            sinks,
+            [*(sinks or ()), *([TensorBoardSink(directory)] if use_summary_writer else ())],
             snapshot_mode=snapshot_mode,
             snapshot_gap=snapshot_gap,
             resumes=bool(resume),
@@ -164,16 +152,10 @@ def logger_context(
         found = directory.name.removeprefix("run_")
         taken = run_ID is not None and found != str(run_ID)
         logger.log(f"run directory: {directory}" + (f" (run_{run_ID} is taken by another run)" if taken else ""))
-        logger.record_params(run_params(log_params, name, _actual_id(run_ID, found), arguments))
+        actual = int(found) if run_ID is None else found if taken else run_ID
+        logger.record_params(run_params(log_params, name, actual, given))
         with _ending_in_one_line(logger):
             yield logger
-
-
-def _actual_id(run_ID: int | str | None, found: str) -> int | str:
-    """Return the ID of a run whose directory is `run_<found>`, a number where it was to be one."""
-    if run_ID is None:
-        return int(found)
-    return run_ID if found == str(run_ID) else found
 
 
 def _with_prefix(log_dir: Path) -> Path:

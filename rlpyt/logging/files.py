@@ -27,7 +27,7 @@ of the run: it goes on without the file, and tries again at its next write."""
 
 @contextlib.contextmanager
 def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a temporary file that replaces `path` when the block ends without an error.
+    """Open a temporary file, `<path>.tmp-<pid>`, that replaces `path` when the block ends without an error.
 
     File and directory are synchronised with the disk around the replacement. So after a kill or a power cut `path` has
     either all of the old content or all of the new.
@@ -36,10 +36,7 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         path: the file to create or to replace; its directory must exist.
 
     Yields:
-        A binary file open for writing, `<path>.tmp-<pid>` in the same directory.
-
-    Raises:
-        OSError: error of the disk. The temporary file is removed and the old file stays.
+        A binary file open for writing.
     """
     path = Path(path)
     temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
@@ -83,12 +80,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def write_json(path: str | os.PathLike[str], content: Mapping[str, object]) -> None:
-    """Write a dictionary of JSON values as an indented file; it is replaced whole.
-
-    Args:
-        path: the file to create or to replace.
-        content: JSON values only; `rlpyt.logging.params.to_json` converts other values.
-    """
+    """Write a dictionary of JSON values, as `to_json` makes them, as an indented file; it is replaced whole."""
     text = json.dumps(content, indent=4, allow_nan=False)
     with replace_file(path) as file:
         file.write(text.encode() + b"\n")
@@ -98,13 +90,6 @@ def overwrite_json(path: Path, content: Mapping[str, object]) -> None:
     """Write a dictionary of JSON values into the room that a file has already, as a full disk allows.
 
     A kill in the middle leaves a damaged file, so this is for where `write_json` has failed.
-
-    Args:
-        path: a file that exists; short content needs no more room than that of any other file.
-        content: JSON values only.
-
-    Raises:
-        OSError: if there is no such file, or the content does not fit.
     """
     with open(path, "r+b", buffering=0) as file:
         file.write(json.dumps(content, allow_nan=False).encode() + b"\n")
@@ -112,11 +97,7 @@ def overwrite_json(path: Path, content: Mapping[str, object]) -> None:
 
 
 def remove_file(path: Path) -> str:
-    """Remove a file that is needed no longer, if it is there.
-
-    Returns:
-        Why it stays: a network folder may keep it for another machine. Empty if it is gone.
-    """
+    """Remove a file, if it is there; return why it stays, as a network folder may keep it for another machine."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:

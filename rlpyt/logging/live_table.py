@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from math import isfinite, nan
 
 from rlpyt.logging.sinks import STATISTICS, Row, statistics_of
-from rlpyt.utils.terminal import WIDEST, Region, bar, clock, region_below_prints, sparkline
+from rlpyt.utils.terminal import WIDEST, Region, aligned, bar, clock, region_below_prints, sparkline
 
 _SECONDS = 0.2  # between drawings while nothing but the progress has changed
 _ROWS_OF_SPEED = 5
@@ -149,24 +149,18 @@ class LiveTable:
         """Return a line for each name: its statistics, as many as there is room for, and the curve of its Average."""
         if not many:
             return []
-        of_width = [[i for i, _ in enumerate(STATISTICS)], [0, 1, 3, 4], [0, 3, 4], [0]]
         first = min(max(map(len, many)), max(6, width // 3))  # a long name must not push all numbers off the screen
-        for chosen in of_width:
-            cells = [[STATISTICS[i] for i in chosen]]
-            cells += [[_short(self._row[keys[i]]) for i in chosen] for keys in many.values()]
-            widths = [max(len(line[i]) for line in cells) for i in range(len(chosen))]
-            curve = width - first - sum(widths) - 2 * len(widths) - 2
-            if curve >= _LEAST_CURVE:
+        for chosen in ([0, 1, 2, 3, 4], [0, 1, 3, 4], [0, 3, 4], [0]):
+            cells = [["".ljust(first), *(STATISTICS[i] for i in chosen)]]
+            cells += [[name[:first], *(_short(self._row[keys[i]]) for i in chosen)] for name, keys in many.items()]
+            lines = aligned(cells, "<" + ">" * len(chosen))
+            room = width - max(map(len, lines)) - 2
+            if room >= _LEAST_CURVE:
                 break
-        curves = ["", *(sparkline(self._bins(keys[0]), max(0, min(curve, 48))) for keys in many.values())]
-        lines = []
-        for name, line, drawn in zip(["", *many], cells, curves, strict=True):
-            numbers = "  ".join(f"{cell:>{n}}" for cell, n in zip(line, widths, strict=True))
-            lines.append(f"{name[:first]:<{first}}  {numbers}  {drawn}".rstrip())
-        return lines
-
-    def _bins(self, key: str) -> list[float]:
-        return self._histories[key].bins if key in self._histories else []
+        curves = [
+            sparkline(self._histories.get(keys[0], History()).bins, max(0, min(room, 48))) for keys in many.values()
+        ]
+        return aligned(list(zip(lines, ["", *curves], strict=True)), "<<")
 
 
 def row_in_one_line(row: Row, step: int, columns: Sequence[str] = ()) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from rlpyt.logging.sinks import Row, optional_package
-from rlpyt.logging.tracker_sink import NamesApart, TrackerSink, flat, within
+from rlpyt.logging.tracker_sink import NamesApart, TrackerSink, flat
 
 _STATUSES = {"finished": "FINISHED", "failed": "FAILED"}  # all others are KILLED
 _NOT_IN_NAMES = re.compile(r"[^\w\-. :/]")
@@ -44,10 +44,7 @@ class MlflowSink(TrackerSink):
     """Most seconds that the last call may take at the end of the run."""
 
     def __post_init__(self) -> None:
-        """Refuse a machine without MLflow."""
         self._mlflow = optional_package("mlflow", type(self).__name__, "mlflow")
-        self._entities = optional_package("mlflow.entities", type(self).__name__, "mlflow")
-        self._errors = optional_package("mlflow.exceptions", type(self).__name__, "mlflow")
 
     def name_of(self, name: str) -> str:
         """Return a name without the signs that MLflow refuses, and not one that would lead to another folder."""
@@ -58,7 +55,7 @@ class MlflowSink(TrackerSink):
 
     def is_refusal(self, error: Exception) -> bool:
         """Return whether MLflow does not take what it was given; a server that is away is another error."""
-        if isinstance(error, self._errors.MlflowException):
+        if isinstance(error, self._mlflow.exceptions.MlflowException):
             return error.error_code in _REFUSALS
         return super().is_refusal(error)
 
@@ -80,7 +77,7 @@ class MlflowSink(TrackerSink):
         missing = {key: str(value)[:_LONGEST] for key, value in settings.items() if names[key] not in known}
 
         def call(part: Mapping[str, str]) -> None:
-            made = [self._entities.Param(names[key], value) for key, value in part.items()]
+            made = [self._mlflow.entities.Param(names[key], value) for key, value in part.items()]
             for first in range(0, len(made), _PARAMS_A_CALL):
                 self._client.log_batch(self._id, params=made[first : first + _PARAMS_A_CALL])
 
@@ -91,21 +88,15 @@ class MlflowSink(TrackerSink):
         now, names = int(1000 * time.time()), self.names.of(row)
 
         def call(part: Mapping[str, float | int | str]) -> None:
+            Metric, Tag = self._mlflow.entities.Metric, self._mlflow.entities.RunTag
             numbers = {names[key]: x for key, x in part.items() if not isinstance(x, str)}
             texts = {names[key]: x for key, x in part.items() if isinstance(x, str)}
-            self._client.log_batch(
-                self._id,
-                metrics=[self._entities.Metric(name, float(x), now, step) for name, x in numbers.items()],
-                tags=[self._entities.RunTag(name, x) for name, x in texts.items()],
-            )
+            metrics = [Metric(name, float(x), now, step) for name, x in numbers.items()]
+            self._client.log_batch(self._id, metrics=metrics, tags=[Tag(name, x) for name, x in texts.items()])
 
         self.put("columns", row, call)
 
-    def end(self, outcome: str) -> None:
+    def finish(self, outcome: str) -> None:
         """Log the outcome."""
-
-        def finish() -> None:
-            self._client.set_tag(self._id, "outcome", outcome)
-            self._client.set_terminated(self._id, _STATUSES.get(outcome, "KILLED"))
-
-        within(self.finish_seconds, finish, "the last call of MLflow")
+        self._client.set_tag(self._id, "outcome", outcome)
+        self._client.set_terminated(self._id, _STATUSES.get(outcome, "KILLED"))

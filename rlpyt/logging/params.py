@@ -110,18 +110,11 @@ def _key(key: object) -> str:
 def run_params(
     log_params: Mapping[str, object] | None, name: str, run_ID: int | str, logger: Mapping[str, object]
 ) -> dict[str, Any]:
-    """Return the first content of params.json.
+    """Return the first content of params.json as JSON values.
 
-    Args:
-        log_params: the user's settings, written at the top level.
-        name: name of the experiment.
-        run_ID: ID of this run.
-        logger: arguments of `logger_context`.
-
-    Returns:
-        JSON values: `log_params`, `name`, `run_ID` and `logger`; and `versions`, `git_commit` (None outside a
-        repository) and `argv`, unless there are settings of these names. Settings with a name of `RESERVED` are also
-        kept under `log_params`.
+    The user's `log_params` stand at the top level, beside `name`, `run_ID` and `logger`, the arguments of
+    `logger_context`; and `versions`, `git_commit` (None outside a repository) and `argv`, unless there are settings of
+    these names. Settings with a name of `RESERVED` are also kept under `log_params`.
     """
     origin = {"versions": versions(), "git_commit": _git_commit(), "argv": list(sys.argv)}
     given = {_key(key): to_json(value) for key, value in (log_params or {}).items()}

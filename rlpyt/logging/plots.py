@@ -16,9 +16,6 @@ from rlpyt.run_records import PARAMS_FILE, STEPS, TASK_NAMES, open_to_read, prin
 def read_progress(run_dir: str | os.PathLike[str]) -> dict[str, list[float]]:
     """Read the `progress.csv` of a run, also while it is being written: a last row without its end is left out.
 
-    Args:
-        run_dir: the directory of the run.
-
     Returns:
         A list for each column, in order, with a number for each row; nan where a cell is empty or has text.
 

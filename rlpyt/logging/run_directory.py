@@ -54,35 +54,18 @@ def hold_run_directory(
     resume: Resume = False,
     if_taken: IfTaken = "next",
 ) -> Iterator[Path]:
-    """Make `<log_dir>/run_<run_ID>` and hold it for this process until the block ends.
+    """Make `<log_dir>/run_<run_ID>`, hold it for this process until the block ends, and yield its absolute path.
 
-    Args:
-        log_dir: the directory of the experiment; it is made if it is missing.
-        run_ID: None for the first number without a directory; mkdir decides between processes.
-        overwrite: whether to remove the records of an earlier run with this ID.
-        resume: whether to append to the records of an earlier run with this ID. "auto" does so if the run has a
-            checkpoint; else the records that it may have left are moved into `earlier_<n>/`.
-        if_taken: what to do if another process holds the directory, or an earlier run has left results there, and
-            neither `overwrite` nor `resume` is set. "next" takes the first free one of `run_<run_ID>_1`,
-            `run_<run_ID>_2`, ...; "refuse" raises.
-
-    Yields:
-        The absolute path of the run directory.
-
-    Raises:
-        RunDirectoryError: if the directory is taken and no other may be used.
-        ValueError: if the settings contradict each other, or `run_ID` is not a plain name.
+    Args and errors are those of `logger_context`.
     """
     _check_choices(run_ID, overwrite, resume, if_taken)
     log_dir = Path(os.path.abspath(log_dir))
     log_dir.mkdir(parents=True, exist_ok=True)
-    if run_ID is None:
-        directory, lock = _first_free(log_dir)
-    elif overwrite or resume or if_taken == "refuse":
+    if run_ID is not None and (overwrite or resume or if_taken == "refuse"):
         directory = log_dir / f"run_{run_ID}"
         lock = _take(directory, overwrite, resume)
     else:
-        directory, lock = _next_free(log_dir / f"run_{run_ID}")
+        directory, lock = _first_free(log_dir, run_ID)
     try:
         yield directory
     finally:
@@ -108,21 +91,15 @@ def _check_choices(run_ID: int | str | None, overwrite: bool, resume: Resume, if
         )
 
 
-def _first_free(log_dir: Path) -> tuple[Path, int]:
+def _first_free(log_dir: Path, run_ID: int | str | None) -> tuple[Path, int]:
+    """Take the first directory that no run has, and for `run_ID` None the first number that has no directory."""
     for number in itertools.count():
-        directory = log_dir / f"run_{number}"
-        # Another process with this ID may lock the directory between mkdir and lock: try the next number.
+        numbered = number if run_ID is None else f"{run_ID}_{number}" if number else run_ID
+        directory = log_dir / f"run_{numbered}"
+        # Another process may lock the directory between mkdir and lock: try the next number.
         with contextlib.suppress(FileExistsError, RunDirectoryError):
-            directory.mkdir()
+            directory.mkdir(exist_ok=run_ID is not None)
             return directory, _take(directory)
-    raise AssertionError("counting has no end")
-
-
-def _next_free(directory: Path) -> tuple[Path, int]:
-    for number in itertools.count():
-        candidate = directory.with_name(f"{directory.name}_{number}") if number else directory
-        with contextlib.suppress(RunDirectoryError):
-            return candidate, _take(candidate)
     raise AssertionError("counting has no end")
 
 
@@ -211,13 +188,8 @@ def _put_aside(directory: Path) -> None:
 def record_status(directory: Path) -> Iterator[dict[str, object]]:
     """Keep `status.json` while the block runs: running, then finished, failed or interrupted.
 
-    A killed run is one whose status is running although no process holds its lock.
-
-    Args:
-        directory: directory of the run.
-
-    Yields:
-        What the file has at the end; more may be put into it.
+    A killed run is one whose status is running although no process holds its lock. What is yielded is written at the
+    end; more may be put into it.
     """
     start = time.perf_counter()
     status: dict[str, object] = {

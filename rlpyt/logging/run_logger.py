@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Verbosity = Literal["table", "lines", "quiet"]
-"""What a run prints: "table": text, and a table of every row, in a terminal one that is drawn in place; "lines": one
-line for each row, why the run ends early or does nothing, and warnings; "quiet": warnings only. Files get everything in
-any case."""
+"""What a run prints, see `logger_context`."""
 
 Cell = float | int | str
 _STATISTICS: Mapping[str, Callable[[np.ndarray], Any]] = dict(

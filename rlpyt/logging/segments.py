@@ -58,15 +58,12 @@ class Segment(NamedTuple):
 
 
 class RingWriter:
-    """Writer of the segments of one ring.
+    """Writer of the segments of one ring, with whose name those of their files begin.
 
     Args:
         folder: of segments.
-        name: of the ring, with which the names of its files begin.
+        name: of the ring.
         segments: those of the checkpoint that the run goes on from.
-
-    Raises:
-        ValueError: if the name is no part of a file's name.
     """
 
     def __init__(self, folder: Path, name: str, segments: Sequence[Segment] = ()) -> None:
@@ -166,15 +163,7 @@ def _bytes_of(array: np.ndarray) -> memoryview:
 
 
 class RingOnDisk(RingRows):
-    """State of a ring whose rows lie in segments.
-
-    Args:
-        folder: of segments.
-        segments: those of the ring, in the order of their rows.
-        specs: shape and dtype of the part of every array that is held.
-        newest: what `open_rows` returned, by name.
-        state: its other keys.
-    """
+    """State of a ring whose rows lie in segments, in their order, and the newest in what `open_rows` returned."""
 
     def __init__(
         self,
@@ -227,12 +216,7 @@ def _read_whole(file: BinaryIO, data: memoryview) -> None:
 
 
 def segment_from(entry: Sequence[object]) -> Segment:
-    """Return the segment that a checkpoint names.
-
-    Raises:
-        ValueError: if its file would lie outside of the folder of segments.
-        TypeError: if it is no segment.
-    """
+    """Return the segment that a checkpoint names, if it is one whose file lies in the folder of segments."""
     segment = Segment(*entry)  # type: ignore[arg-type]  # checked here
     if [type(x) for x in segment] != [str, str, int, int]:
         raise TypeError(f"it names a segment {entry!r}; expected a file, its checksum and two numbers")
@@ -252,9 +236,6 @@ class HashingFile:
 
     Large files are handed to the disk in blocks and leave the page cache: else they push out what the run reads. A
     block is hashed by another thread while the disk takes it.
-
-    Args:
-        file: open for writing.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -266,8 +247,12 @@ class HashingFile:
         """Write bytes."""
         for start in range(0, len(data), BLOCK):
             block = data[start : start + BLOCK]
-            with _beside(self.sha256.update, block):
+            thread = threading.Thread(target=self.sha256.update, args=(block,))
+            thread.start()
+            try:
                 self._write(block)
+            finally:
+                thread.join()
 
     def _write(self, block: memoryview) -> None:
         self._file.write(block)
@@ -300,21 +285,6 @@ def on_all_cores(part: Callable[[_Item], None], items: Sequence[_Item]) -> None:
     """
     with ThreadPoolExecutor(available_cores()) as pool:
         list(pool.map(part, items))
-
-
-@contextlib.contextmanager
-def _beside(update: Callable[[memoryview], None], block: memoryview) -> Iterator[None]:
-    """Hash a block while the disk is written. A small one is hashed at once."""
-    if len(block) < BLOCK // 16:
-        update(block)
-        yield
-        return
-    thread = threading.Thread(target=update, args=(block,))
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
 
 
 def _forget(file: BinaryIO) -> None:

@@ -18,6 +18,7 @@ from typing import ParamSpec, Protocol
 from rlpyt.logging.files import open_to_append, remove_file, replace_file
 from rlpyt.run_records import open_to_read
 from rlpyt.utils.output import drop_lost_output
+from rlpyt.utils.terminal import aligned
 
 _P = ParamSpec("_P")
 Row = Mapping[str, float | int | str]
@@ -71,14 +72,7 @@ class RefusedBySink(RuntimeError):
 
 
 class Sinks:
-    """Sinks of the user, of which each may fail: that is logged once, and the run goes on.
-
-    Args:
-        sinks: that are to begin.
-        directory: of the run; None if it has none.
-        warn: logs what was refused.
-        warn_once: logs an error the first time that it is called with a key.
-    """
+    """Sinks of the user, of which each may fail: that is logged once, and the run goes on."""
 
     def __init__(
         self,
@@ -130,16 +124,7 @@ class Sinks:
 
 
 def optional_package(name: str, who: str, extra: str) -> ModuleType:
-    """Return a package that is optional.
-
-    Args:
-        name: of the module.
-        who: needs it, for the message.
-        extra: of rlpyt that brings it.
-
-    Raises:
-        ImportError: if it is not installed.
-    """
+    """Return a module that is optional, or refuse: `who` needs it, and this extra of rlpyt brings it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -172,7 +157,8 @@ class ConsoleTable:
         grouped = {key for keys in of_name.values() for key in keys}
         single = [[key, cell] for key, cell in cells.items() if key not in grouped]
         many = [[name, *(cells[key] for key in keys)] for name, keys in of_name.items()]
-        lines = [*_columns(single), *(_columns([["", *STATISTICS], *many]) if many else [])]
+        lines = aligned(single, "<>") if single else []
+        lines += aligned([["", *STATISTICS], *many], "<>>>>>") if many else []
         rule = "-" * max(map(len, lines), default=0)
         self._emit("\n".join([f"step {step}", rule, *lines, rule]))
 
@@ -185,15 +171,6 @@ def statistics_of(row: Row) -> dict[str, list[str]]:
     names = [key.removesuffix("Average") for key in row if key.endswith("Average")]
     of_name = {name: [name + statistic for statistic in STATISTICS] for name in names}
     return {name: keys for name, keys in of_name.items() if all(key in row for key in keys)}
-
-
-def _columns(table: list[list[str]]) -> list[str]:
-    """Return lines of text with the first column left-aligned and the others right-aligned."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return [
-        "  ".join([f"{line[0]:<{widths[0]}}", *(f"{x:>{w}}" for x, w in zip(line[1:], widths[1:], strict=True))])
-        for line in table
-    ]
 
 
 class CsvSink:

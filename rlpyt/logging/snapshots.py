@@ -42,17 +42,7 @@ def check_snapshot_settings(mode: str, gap: int) -> None:
 
 
 def snapshot_names(mode: SnapshotMode, itr: int, gap: int) -> list[str]:
-    """Return the file names under which the snapshot of an iteration is saved.
-
-    Args:
-        mode: "none"; "last": `params.pkl`, replaced each time; "all": `itr_<N>.pkl` each time; "gap": `itr_<N>.pkl` at
-            itr 0 and where itr + 1 is a multiple of `gap`; "last+gap": both.
-        itr: iteration, from 0.
-        gap: iterations between snapshots that are kept.
-
-    Returns:
-        Up to two names.
-    """
+    """Return up to two file names under which the snapshot of an iteration, from 0, is saved; see `logger_context`."""
     names = ["params.pkl"] if mode in ("last", "last+gap") else []
     at_gap = "gap" in mode and (itr == 0 or (itr + 1) % gap == 0)
     return [*names, f"itr_{itr}.pkl"] if mode == "all" or at_gap else names
@@ -78,11 +68,7 @@ def save_snapshot(path: str | os.PathLike[str], params: Mapping[str, object]) ->
 
 
 def snapshot_content(params: Mapping[str, object]) -> memoryview:
-    """Return the content of the file that `save_snapshot` would write.
-
-    Raises:
-        TypeError: if there is more than plain data.
-    """
+    """Return the content of the file that `save_snapshot` would write; TypeError if there is more than plain data."""
     # In memory first: a signal's exception or a full disk, raised in a write that torch calls, may abort the process.
     content = io.BytesIO()
     torch.save(_to_plain(params, "params"), content)

@@ -7,23 +7,16 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import ClassVar, NotRequired, TypedDict, TypeVar, cast
+from typing import Any, ClassVar, TypeVar
 
 from rlpyt.logging.files import write_json
 from rlpyt.logging.sinks import RefusedBySink, Row, RunSink
 from rlpyt.run_records import read_json
 
 RECORD = "sinks.json"
-"""File of a run with the runs of its trackers: by kind, the id and the step of the last row."""
-
+"""File of a run with the runs of its trackers: by kind, the id, the step of the last row, and names with numbers."""
 
 _Value = TypeVar("_Value")
-
-
-class _Record(TypedDict):
-    id: str
-    last_step: int
-    names: NotRequired[dict[str, str]]
 
 
 class TrackerSink(RunSink):
@@ -36,17 +29,19 @@ class TrackerSink(RunSink):
 
     kind: ClassVar[str]
     """Name in the record."""
+    finish_seconds: float = 60.0
+    """Most seconds that the last call may take at the end of the run."""
 
     def begin(self, directory: Path) -> None:
         """Open the run of the tracker: that of an earlier start, or a new one."""
         self._directory = directory
-        record = self._records().get(self.kind)
-        self._last_step = record["last_step"] if record else -1
+        record = self._records().get(self.kind, {})
+        self._last_step = record.get("last_step", -1)
         # Rows of this start may share a step: a script of the user's that sets none logs all at step 0.
         self._known_step, self._has_settings = self._last_step, False
         self._refused: set[str] = set()
-        self.names = NamesApart(self.name_of, numbered=record.get("names", {}) if record else {})
-        self._id = self.open(directory, record["id"] if record else None)
+        self.names = NamesApart(self.name_of, numbered=record.get("names", {}))
+        self._id = self.open(directory, record.get("id"))
         self._keep()
 
     def write(self, row: Row, step: int) -> None:
@@ -91,25 +86,32 @@ class TrackerSink(RunSink):
         Raises:
             RefusedBySink: if some were refused; all others are logged.
         """
-        try:
-            call(dict(values))
+        if self.refusal_of(call, dict(values)) is None:
             return
-        except Exception as error:
-            if not self.is_refusal(error):
-                raise
-        refused: dict[str, Exception] = {}
-        for name, value in values.items():
-            try:
-                call({name: value})
-            except Exception as error:
-                if not self.is_refusal(error):
-                    raise
-                refused[name] = error
+        alone = {name: self.refusal_of(call, {name: value}) for name, value in values.items()}
+        refused = {name: error for name, error in alone.items() if error is not None}
         if what == "columns":
             self._refused |= refused.keys()
         if refused:
             first = next(iter(refused.values()))
             raise RefusedBySink(f"{self.kind} does not take the {what} {sorted(refused)}: {first}") from first
+
+    def refusal_of(self, call: Callable[[dict[str, _Value]], object], values: dict[str, _Value]) -> Exception | None:
+        """Return the error by which the tracker refuses some values; None if it takes them."""
+        try:
+            call(values)
+        except Exception as error:
+            if not self.is_refusal(error):
+                raise
+            return error
+        return None
+
+    def end(self, outcome: str) -> None:
+        """Finish the run of the tracker; the end of this run must not hang."""
+        within(self.finish_seconds, lambda: self.finish(outcome), f"the last call of {self.kind}")
+
+    def finish(self, outcome: str) -> None:
+        """Log the outcome, and wait until all is sent; does nothing by default."""
 
     @abstractmethod
     def open(self, directory: Path, known: str | None) -> str:
@@ -128,15 +130,14 @@ class TrackerSink(RunSink):
     def log(self, row: Row, step: int) -> None:
         """Log a row."""
 
-    def _records(self) -> dict[str, _Record]:
-        path = self._directory / RECORD
-        return cast(dict[str, _Record], read_json(path, needed=False)[0])
+    def _records(self) -> dict[str, Any]:
+        return read_json(self._directory / RECORD, needed=False)[0]
 
     def _keep(self) -> None:
-        record: _Record = {"id": self._id, "last_step": self._last_step}
-        if self.names.numbered:  # columns may come in another order after a resume
-            record["names"] = self.names.numbered
-        write_json(self._directory / RECORD, {**self._records(), self.kind: record})
+        record = {"id": self._id, "last_step": self._last_step}
+        # Columns may come in another order after a resume.
+        names = {"names": self.names.numbered} if self.names.numbered else {}
+        write_json(self._directory / RECORD, {**self._records(), self.kind: {**record, **names}})
 
 
 class NamesApart:
@@ -173,7 +174,7 @@ class NamesApart:
 
 
 def within(seconds: float, call: Callable[[], object], what: str) -> None:
-    """Make a call in a thread, and leave it alone after some seconds: the end of a run must not hang.
+    """Make a call in a thread, and leave it alone after some seconds.
 
     Raises:
         TimeoutError: if it takes longer.

@@ -11,8 +11,6 @@ from typing import ClassVar, Literal
 from rlpyt.logging.sinks import Row, optional_package
 from rlpyt.logging.tracker_sink import TrackerSink, within
 
-_SECONDS_MORE = 10.0  # for wandb to give up by itself, and to say so
-
 
 @dataclass(eq=False)
 class WandbSink(TrackerSink):
@@ -40,7 +38,6 @@ class WandbSink(TrackerSink):
     """Most seconds that the last upload may take at the end of the run."""
 
     def __post_init__(self) -> None:
-        """Refuse a machine without wandb."""
         self._wandb = optional_package("wandb", type(self).__name__, "wandb")
 
     def open(self, directory: Path, known: str | None) -> str:
@@ -73,8 +70,7 @@ class WandbSink(TrackerSink):
         self.put("columns", row, lambda part: self._run.log(part, step=step))
 
     def end(self, outcome: str) -> None:
-        """Log the outcome, and wait for the upload; a failed run is marked so."""
+        """Log the outcome, and wait for the upload, or until wandb gives up by itself and says so."""
         self._run.summary["outcome"] = outcome
-        code = 0 if outcome == "finished" else 1
-        finish = partial(self._run.finish, exit_code=code)
-        within(self.finish_seconds + _SECONDS_MORE, finish, "the last upload to Weights & Biases")
+        finish = partial(self._run.finish, exit_code=0 if outcome == "finished" else 1)
+        within(self.finish_seconds + 10.0, finish, "the last upload to Weights & Biases")

@@ -9,9 +9,6 @@ from torch import nn
 
 from rlpyt.models.mlp import MlpModel, Nonlinearity, output_layer
 from rlpyt.models.utils import scale_grad
-from rlpyt.old_names import serve_old_names
-
-serve_old_names(__name__)
 
 
 class DuelingHeadModel(nn.Module):

@@ -9,9 +9,6 @@ import torch
 from torch import nn
 
 from rlpyt.models.layers import weights_and_buffers
-from rlpyt.old_names import serve_old_names
-
-serve_old_names(__name__)
 
 
 def as_sizes(sizes: int | Sequence[int] | None) -> list[int]:

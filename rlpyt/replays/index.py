@@ -12,7 +12,6 @@ from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
 
-from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.replays.interface import Allocate
 from rlpyt.types import Places, StateDict
 
@@ -35,7 +34,7 @@ class Drawn(NamedTuple):
     """[M] float32, importance weights of the losses; None where all weigh the same."""
 
 
-class Index(CheckedSubclasses, ABC):
+class Index(ABC):
     """Base of indexes. An index of one's own defines `draw_places`; one with priorities `set_priorities` too.
 
     The base checks what they do: start indexes at final rows are drawn again, priorities of overwritten rows dropped.
@@ -118,12 +117,7 @@ class Index(CheckedSubclasses, ABC):
 
     @final
     def may_begin(self, places: np.ndarray, B_idxs: np.ndarray) -> np.ndarray:
-        """Return which start indexes in reach may be drawn, bool: none at the final observation of an episode.
-
-        Args:
-            places: int64, counted from the first start index ever written.
-            B_idxs: int64, environments; broadcast against `places`.
-        """
+        """Return which of some start indexes in reach may be drawn: none at the final observation of an episode."""
         if self._may_begin is None:
             return np.ones(np.broadcast(places, B_idxs).shape, bool)
         return self._may_begin[places % self.S, B_idxs]
@@ -144,10 +138,6 @@ class Index(CheckedSubclasses, ABC):
 
         Proposals of `draw_places` where nothing may begin are drawn again. After 16 rounds of such proposals, the
         rest is drawn uniformly among all start indexes that may be drawn.
-
-        Raises:
-            ValueError: if batch_size is below 1, or `draw_places` gives start indexes out of reach.
-            RuntimeError: if nothing may begin at any start index.
         """
         if batch_size < 1:
             raise ValueError(f"Drawing from a replay: got batch_size={batch_size}; expected at least 1. Raise it.")
@@ -184,10 +174,6 @@ class Index(CheckedSubclasses, ABC):
         Args:
             places: of a batch, [M].
             priorities: [M] float from 0.
-
-        Raises:
-            TypeError: if the index takes no priorities.
-            ValueError: if there is another number of them, or one is negative or not finite.
         """
         if not self.takes_priorities:
             raise TypeError(
@@ -300,11 +286,7 @@ def _described(proposed: object) -> str:
 
 
 def checked_priorities(priorities: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return priorities as float64.
-
-    Raises:
-        ValueError: if they have another shape, or one is negative or not finite.
-    """
+    """Return priorities as float64; refuse another shape, and numbers that are negative or not finite."""
     priorities = np.asarray(priorities, np.float64)
     # Of two comparisons NaN fails both.
     good = (priorities >= 0) & (priorities < np.inf) if priorities.shape == shape else np.zeros(1, bool)

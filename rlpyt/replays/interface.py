@@ -71,12 +71,7 @@ class Storage(ABC):
 
     @abstractmethod
     def write(self, rows: SamplesToBuffer) -> None:
-        """Write rows [t, B] after the newest, over the oldest ones when the ring is full.
-
-        Raises:
-            ValueError: if the rows have other fields or shapes than the storage.
-            TypeError: if a dtype cannot be stored.
-        """
+        """Write rows [t, B] after the newest, over the oldest ones when the ring is full."""
 
     @abstractmethod
     def observation(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Buffer:
@@ -105,8 +100,4 @@ class Storage(ABC):
 
     @abstractmethod
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Restore what `state_dict` returned.
-
-        Raises:
-            ValueError: if it comes from a storage of another size or with other fields.
-        """
+        """Restore what `state_dict` returned; refuse that of a storage of another size or with other fields."""

@@ -32,18 +32,11 @@ class ObservationArray(ABC):
         """
 
     def check(self, rows: np.ndarray, goes_on: bool) -> np.ndarray | None:
-        """Refuse rows that cannot be stored, before any array of the replay is written to.
+        """Refuse rows that `read` could not return, before any array is written to; return what `write` is given.
 
         Args:
             rows: [t, B, ...], t from 1.
-            goes_on: whether they follow the rows written last. False where rows between them are not stored, or where
-                they come from other episodes.
-
-        Returns:
-            Argument `checked` of `write` for these rows.
-
-        Raises:
-            ValueError: if `read` could not return the same rows.
+            goes_on: whether they follow the rows written last, with none between them that is not stored.
         """
         return None
 
@@ -79,24 +72,12 @@ class ObservationArray(ABC):
         return None
 
     def go_on(self, T_idx: int, newest: np.ndarray | None) -> None:
-        """Continue after a state was loaded into the arrays.
-
-        Args:
-            T_idx: time index of the newest row loaded.
-            newest: what `newest` returned when the state was saved.
-        """
+        """Continue after a state was loaded into the arrays; its newest row, with `newest`, is at a time index."""
         return None
 
 
 class WholeArray(ObservationArray):
-    """Ring buffer that stores every observation whole.
-
-    Args:
-        example: of one row.
-        T: time steps.
-        B: environments.
-        allocate: makes the array.
-    """
+    """Ring buffer of T x B rows that stores every observation whole."""
 
     def __init__(self, example: np.ndarray, T: int, B: int, allocate: Allocate) -> None:
         self._rows = allocate(example, (T, B))
@@ -139,9 +120,6 @@ class FrameArray(ObservationArray):
         T: time steps.
         B: environments.
         allocate: makes the arrays.
-
-    Raises:
-        ValueError: if the first dimension is not a multiple of n_frames, or n_frames is out of range.
     """
 
     def __init__(self, example: np.ndarray, n_frames: int, T: int, B: int, allocate: Allocate) -> None:
@@ -235,15 +213,12 @@ class FrameArray(ObservationArray):
         self._last[:], self._last_code[:], self._has_last[0] = stack, self._reach[T_idx], True
 
     def _repeats_first(self, stacks: np.ndarray, breaks: np.ndarray, n_unknown: int) -> np.ndarray:
-        """Return where [t, B] the first stack of an episode repeats its first frame.
+        """Return where [t, B] the first stack of an episode repeats its first frame; the others have to be black.
 
         Args:
             stacks: [t, B, n_frames, ...].
             breaks: [t, B] bool, where a stack does not continue.
             n_unknown: number of first rows whose row before is unknown; none of them is refused.
-
-        Raises:
-            ValueError: if the older frames of an episode's first stack are neither black nor copies of its newest.
         """
         starts = stacks[breaks]
         axes = tuple(range(1, starts.ndim))
@@ -269,69 +244,43 @@ def _follows(stacks: np.ndarray, before: np.ndarray) -> np.ndarray:
     return (stacks[:, :, :-1] == before[:, :, 1:]).all(axis=tuple(range(2, stacks.ndim)))
 
 
-class DeviceArray(ObservationArray):
-    """Ring buffer with a copy on a device, from which observations are read there.
-
-    Written are both. All else, such as a checkpoint, asks the ring buffer in memory.
+class DeviceCopy:
+    """Copy of a ring buffer's observations on a device, from which they are read there.
 
     Args:
-        ring: in memory, still empty.
+        ring: in memory, still empty; after it was written to, so is the copy.
         B: environments.
         device: where the copy shall be.
     """
 
     def __init__(self, ring: ObservationArray, B: int, device: torch.device) -> None:
         self._ring, self._B, self._device = ring, B, device
-        self.rows_before, self.shape = ring.rows_before, ring.shape
         self._allocate()
 
     def _allocate(self) -> None:
         # Made by a copy, so that it belongs to the stream of the copies, in which all that follows is done.
-        first = torch.from_numpy(self.flat[:1])
-        self._on_device = CopyToDevice(first, self._device, lambda x: x.new_zeros(self.flat.shape)).arrived()
+        flat = self._ring.flat
+        one = torch.from_numpy(flat[:1])
+        self._on_device = CopyToDevice(one, self._device, lambda x: x.new_zeros(flat.shape)).arrived()
 
-    @property
-    def flat(self) -> np.ndarray:
-        """What the ring buffer in memory holds."""
-        return self._ring.flat
-
-    def check(self, rows: np.ndarray, goes_on: bool) -> np.ndarray | None:
-        """Refuse rows that the ring buffer in memory cannot store."""
-        return self._ring.check(rows, goes_on)
-
-    def follows(self, row: np.ndarray) -> np.ndarray:
-        """Ask the ring buffer in memory."""
-        return self._ring.follows(row)
-
-    def write(self, T_idxs: np.ndarray, rows: np.ndarray, checked: np.ndarray | None) -> None:
-        """Write rows to memory, and what is new there to the device."""
-        self._ring.write(T_idxs, rows, checked)
+    def write(self, T_idxs: np.ndarray) -> None:
+        """Copy what was written at time indexes."""
         for run in np.split(T_idxs, np.flatnonzero(np.diff(T_idxs) != 1) + 1):
             self._copy(int(run[0]) * self._B, int(run[-1] + 1) * self._B)
 
-    def places(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> np.ndarray:
-        """Ask the ring buffer in memory, whose places are those on the device."""
-        return self._ring.places(T_idxs, B_idxs)
+    def write_all(self) -> None:
+        """Copy all, after a state was loaded into the arrays."""
+        flat = self._ring.flat
+        step = max(1, _LOAD_BYTES // max(1, flat[:1].nbytes))
+        for first in range(0, len(flat), step):
+            self._copy(first, first + step)
 
     def read(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> torch.Tensor:
         """Return observations gathered on the device; only their places are copied there."""
-        places = self.places(T_idxs, B_idxs)
+        places = self._ring.places(T_idxs, B_idxs)
         at = torch.from_numpy(places.reshape(-1))
         rows: torch.Tensor = CopyToDevice(at, self._device, lambda at: self._on_device.index_select(0, at)).arrived()
-        return rows.reshape(*places.shape[:-1], *self.shape)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays in memory."""
-        return self._ring.arrays()
-
-    def newest(self) -> np.ndarray | None:
-        """Ask the ring buffer in memory."""
-        return self._ring.newest()
-
-    def go_on(self, T_idx: int, newest: np.ndarray | None) -> None:
-        """Copy what was loaded to the device."""
-        self._ring.go_on(T_idx, newest)
-        self._copy_all()
+        return rows.reshape(*places.shape[:-1], *self._ring.shape)
 
     def __getstate__(self) -> dict[str, object]:
         """Return the attributes of a copy, without those on the device: torch would copy them in another stream."""
@@ -339,35 +288,11 @@ class DeviceArray(ObservationArray):
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """Take over the attributes of a copy, and copy what is in memory to the device."""
-        vars(self).update(state)
+        for name, value in state.items():
+            setattr(self, name, value)
         self._allocate()
-        self._copy_all()
-
-    def _copy_all(self) -> None:
-        step = max(1, _LOAD_BYTES // max(1, self.flat[:1].nbytes))
-        for first in range(0, len(self.flat), step):
-            self._copy(first, first + step)
+        self.write_all()
 
     def _copy(self, first: int, end: int) -> None:
-        CopyToDevice(torch.from_numpy(self.flat[first:end]), self._device, self._on_device[first:end].copy_).arrived()
-
-
-def make_keeper(
-    example: np.ndarray, n_frames: int, T: int, B: int, allocate: Allocate, device: torch.device | None = None
-) -> ObservationArray:
-    """Return the ring buffer of one array of the observations.
-
-    Args:
-        example: of one row.
-        n_frames: number of frames in a stack; each is stored once where it is above 1.
-        T: time steps.
-        B: environments.
-        allocate: makes the arrays in memory.
-        device: where a copy shall be, from which observations are read; None for none.
-    """
-    ring: ObservationArray
-    if n_frames == 1:
-        ring = WholeArray(example, T, B, allocate)
-    else:
-        ring = FrameArray(example, n_frames, T, B, allocate)
-    return ring if device is None else DeviceArray(ring, B, device)
+        rows = torch.from_numpy(self._ring.flat[first:end])
+        CopyToDevice(rows, self._device, self._on_device[first:end].copy_).arrived()

@@ -32,9 +32,6 @@ class PrioritizedIndex(Index):
         beta: exponent of the importance weights, in [0, 1]; may be set at any time.
         default_priority: of a start index that is new in reach; None is the largest given so far, 1 at first.
         unique: whether no start index comes twice in a batch: each is drawn from those left.
-
-    Raises:
-        ValueError: if alpha, beta or default_priority is out of range.
     """
 
     takes_priorities = True
@@ -142,11 +139,9 @@ class PrioritizedIndex(Index):
         return self._tree.find(self.rng.random(size) * self._tree.total)
 
     def _draw_unique(self, size: int) -> np.ndarray:
-        """Draw one after the other from those left.
+        """Draw one after the other from those left, by drawing again what has come before.
 
-        Drawing again what has come before does that, as it does not change the odds between the others. It would go on
-        for very long where a few of them have nearly all the mass. So those drawn are taken out of the tree between
-        two rounds.
+        As a few of them may have nearly all the mass, those drawn are taken out of the tree between two rounds.
         """
         leaves = _distinct(self._draw_leaves(size))
         values = self._tree.values[leaves]

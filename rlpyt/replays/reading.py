@@ -10,7 +10,7 @@ import torch
 
 from rlpyt.functional import NStepReturn, episode_start_from_valid, n_step_return
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
-from rlpyt.old_methods import CheckedSubclasses, TellsOldAttributes
+from rlpyt.old_rlpyt import tells_old_attributes
 from rlpyt.replays.interface import Storage
 from rlpyt.types import AgentInputs, Places
 from rlpyt.utils.arrays import buffer_func
@@ -30,7 +30,8 @@ class RawRows(NamedArrayTuple):
     """bool, False where the row holds the final observation of an episode."""
 
 
-class SamplesFromReplay(NamedArrayTuple, TellsOldAttributes):
+@tells_old_attributes
+class SamplesFromReplay(NamedArrayTuple):
     """Batch of n-step transitions, [M] CPU tensors that share no memory with the replay.
 
     Observations are on the device on which the storage has them.
@@ -56,7 +57,8 @@ class SamplesFromReplay(NamedArrayTuple, TellsOldAttributes):
     """float32, the reward for the action alone."""
 
 
-class SequencesFromReplay(NamedArrayTuple, TellsOldAttributes):
+@tells_old_attributes
+class SequencesFromReplay(NamedArrayTuple):
     """Batch of M sequences, CPU tensors that share no memory with the replay.
 
     Observations are on the device on which the storage has them.
@@ -125,14 +127,11 @@ def n_step_of_rows(
     return n_step_return(rows.reward[window], rows.terminated[window], rows.truncated[window], discount=discount)
 
 
-class Reading(CheckedSubclasses, ABC):
+class Reading(ABC):
     """Base of readings: it makes the batch that begins at given rows of the storage.
 
     Args:
         n_step_return: number of rewards summed in a return, n.
-
-    Raises:
-        ValueError: if n_step_return is below 1.
     """
 
     interval: int = 1
@@ -163,10 +162,7 @@ class Reading(CheckedSubclasses, ABC):
 
     @abstractmethod
     def may_begin(self, storage: Storage) -> np.ndarray | None:
-        """Return the start indexes where it may begin, [T / interval, B] bool.
-
-        It is a view of the storage, which changes with it. None is everywhere.
-        """
+        """Return the start indexes where it may begin, [T / interval, B] bool, a view of the storage; None for all."""
 
     @abstractmethod
     def read(self, storage: Storage, T_idxs: np.ndarray, B_idxs: np.ndarray, discount: float) -> ReplayBatch:
@@ -218,9 +214,6 @@ class Sequences(Reading):
         n_step_return: number of rewards summed in a return, n; so many rows follow those to train on.
         rnn_state_interval: time steps between stored recurrent states, where sequences begin. With 0, sequences begin
             at any row, with a state of zeros.
-
-    Raises:
-        ValueError: if a number is out of range, or batch_T is not a multiple of the interval.
     """
 
     def __init__(self, batch_T: int, warmup_T: int, n_step_return: int, rnn_state_interval: int) -> None:

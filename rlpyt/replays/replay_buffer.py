@@ -11,6 +11,7 @@ import torch
 from rlpyt.core import Replay
 from rlpyt.functional import sequence_priority
 from rlpyt.namedarraytuple import Buffer
+from rlpyt.old_rlpyt import tells_old_attributes
 from rlpyt.replays.index import Index
 from rlpyt.replays.interface import Allocate, SamplesToBuffer, Storage
 from rlpyt.replays.reading import Reading, ReplayBatch
@@ -19,6 +20,7 @@ from rlpyt.utils.arrays import buffer_from_example, numpify_buffer, torchify_buf
 from rlpyt.utils.rw_lock import NoLock
 
 
+@tells_old_attributes
 class ReplayBuffer(Replay):
     """Replay buffer of rows, which returns batches of transitions or sequences.
 
@@ -38,10 +40,6 @@ class ReplayBuffer(Replay):
         lock: taken to read and to write, where other processes have the replay too. Then storage and index must lie in
             shared memory. Pickled by `rlpyt.utils.shared_memory.dumps`, a replay holds the same rows and priorities in
             another process. A process that draws there must be given a random stream of its own (`index.rng`).
-
-    Raises:
-        ValueError: if discount or eta is out of range, the storage is too small for anything to be drawn, or
-            input_priorities is True and the index takes none.
     """
 
     def __init__(
@@ -152,20 +150,20 @@ class ReplayBuffer(Replay):
             samples: the rows.
             td_abs_error: with input priorities, absolute TD errors [T, B]. They belong to the T newest rows whose
                 n-step returns are complete, so the last of them to the row n_step_return rows before the newest.
-
-        Raises:
-            ValueError: if the samples do not match the example, or td_abs_error is missing, has another shape, or is
-                negative or not finite in a valid row.
         """
         with self.lock.writing:
-            self._append(samples, td_abs_error)
+            if self._td_abs_error is None:
+                self.storage.write(samples)
+            else:
+                errors = self._checked_errors(td_abs_error, np.shape(samples.reward))
+                self.storage.write(samples)
+                self._write_errors(errors)
+            first, end = self._reach()
+            priorities = None if self._td_abs_error is None else self._input_priorities(max(first, self.index.end), end)
+            self.index.move(first, end, priorities)
 
     def appending_copy(self) -> ReplayBuffer:
-        """Return a copy that appends to the same rows in another process, and draws nothing: it has no stream.
-
-        Raises:
-            TypeError: if the replay was built without a lock.
-        """
+        """Return a copy that appends to the same rows in another process, and draws nothing: it has no stream."""
         if not self.lock.shared:
             raise TypeError(
                 f"{type(self).__name__}: another process was to append to it, and it has no lock; expected one. Give "
@@ -175,17 +173,6 @@ class ReplayBuffer(Replay):
         copy.index = copy_of(self.index)
         del copy.index.rng
         return copy
-
-    def _append(self, samples: SamplesToBuffer, td_abs_error: Buffer) -> None:
-        if self._td_abs_error is None:
-            self.storage.write(samples)
-        else:
-            errors = self._checked_errors(td_abs_error, np.shape(samples.reward))
-            self.storage.write(samples)
-            self._write_errors(errors)
-        first, end = self._reach()
-        priorities = None if self._td_abs_error is None else self._input_priorities(max(first, self.index.end), end)
-        self.index.move(first, end, priorities)
 
     def _reach(self) -> tuple[int, int]:
         """Return the first start index that can be drawn now, and the one after the last."""
@@ -232,23 +219,18 @@ class ReplayBuffer(Replay):
         """Draw transitions (`SamplesFromReplay`) or sequences (`SequencesFromReplay`), CPU tensors.
 
         Raises:
-            ValueError: if batch_size is below 1.
             RuntimeError: if nothing can be drawn yet.
         """
-        lock = self.lock
-        with lock.writing if self.index.writes_to_draw else lock.reading:
-            return self._sample(batch_size)
-
-    def _sample(self, batch_size: int) -> Buffer:
-        if self.index.end <= self.index.first:
-            least = self.least_rows
-            raise RuntimeError(
-                f"Sampling from a replay: got {self.storage.held} rows of each of {self.storage.B} environments; "
-                f"expected at least {least}, so that {self.reading.rows_after} rows follow the first that can be "
-                f"drawn. Append more samples first (raise min_steps_learn to {least * self.storage.B} or more)."
-            )
-        starts, B_idxs, weights = self.index.draw(batch_size)
-        batch = self.extract_batch(starts * self.interval % self.storage.T, B_idxs)
+        with self.lock.writing if self.index.writes_to_draw else self.lock.reading:
+            if self.index.end <= self.index.first:
+                least = self.least_rows
+                raise RuntimeError(
+                    f"Sampling from a replay: got {self.storage.held} rows of each of {self.storage.B} environments; "
+                    f"expected at least {least}, so that {self.reading.rows_after} rows follow the first that can be "
+                    f"drawn. Append more samples first (raise min_steps_learn to {least * self.storage.B} or more)."
+                )
+            starts, B_idxs, weights = self.index.draw(batch_size)
+            batch = self.extract_batch(starts * self.interval % self.storage.T, B_idxs)
         places = Places(torch.from_numpy(starts), torch.from_numpy(B_idxs))
         return batch._replace(places=places, is_weights=torchify_buffer(weights))
 
@@ -262,12 +244,7 @@ class ReplayBuffer(Replay):
         return torchify_buffer(self.reading.read(self.storage, T_idxs, B_idxs, self.discount))
 
     def update_priorities(self, places: Places, priorities: torch.Tensor) -> None:
-        """Set the priorities [M] of rows or sequences drawn before; see `rlpyt.core.Replay.update_priorities`.
-
-        Raises:
-            TypeError: if the index takes none.
-            ValueError: if there is another number of them, or one is negative or not finite.
-        """
+        """Set the priorities [M] of rows or sequences drawn before; see `rlpyt.core.Replay.update_priorities`."""
         with self.lock.writing:
             self.index.update_priorities(numpify_buffer(places), numpify_buffer(priorities))
 
@@ -291,12 +268,7 @@ class ReplayBuffer(Replay):
         return state if self._td_abs_error is None else {**state, "td_abs_error": torch.from_numpy(self._td_abs_error)}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Restore what `state_dict` returned; a state that is refused changes nothing.
-
-        Raises:
-            ValueError: if it comes from a replay of another size or with other fields, or from another way to read or
-                draw rows.
-        """
+        """Restore what `state_dict` returned; a state that is refused changes nothing."""
         came, own = state_dict["settings"], self.settings()
         unlike = {name: (came.get(name), own.get(name)) for name in {**own, **came} if came.get(name) != own.get(name)}
         if unlike:

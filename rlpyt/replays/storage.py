@@ -7,7 +7,6 @@ action of a row led to is always in the next row of the ring, across the border 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import torch
 from rlpyt.functional.checks import check_bool
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.replays.interface import Allocate, SamplesToBuffer, Storage
-from rlpyt.replays.observations import ObservationArray, make_keeper
+from rlpyt.replays.observations import DeviceCopy, FrameArray, ObservationArray, WholeArray
 from rlpyt.types import AgentInputs, RingRows, StateDict
 from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
 
@@ -38,10 +37,6 @@ class RowStorage(Storage):
             the process.
         device: where a copy of the observations shall be, from which they are read; None for none. Then another
             process must not write.
-
-    Raises:
-        ValueError: if T or B is below 1, T is not a multiple of rnn_state_interval, or n_frames does not fit.
-        TypeError: if a flag of the example is not boolean.
     """
 
     def __init__(
@@ -68,8 +63,12 @@ class RowStorage(Storage):
         self.rows: SamplesToBuffer = allocate(example._replace(**_KEPT_ELSEWHERE), (T, B))
         rows = self.rows
         check_bool("A replay's example", terminated=rows.terminated, truncated=rows.truncated, valid=rows.valid)
-        make = partial(make_keeper, T=T, B=B, allocate=allocate, device=device)
-        self._observations = _keepers(example.observation, n_frames, make)
+
+        def ring(example: np.ndarray, n: int) -> ObservationArray:
+            return WholeArray(example, T, B, allocate) if n == 1 else FrameArray(example, n, T, B, allocate)
+
+        self._observations = _keepers(example.observation, n_frames, ring)
+        self._copies = buffer_func(self._observations, DeviceCopy, B, device) if device is not None else None
         self.rows_before = max(1, *(keeper.rows_before for keeper in buffer_leaves(self._observations)))
         kept = T // rnn_state_interval if rnn_state_interval else 0
         self._rnn_states = allocate(example.prev_rnn_state, (kept, B)) if kept else None
@@ -101,11 +100,7 @@ class RowStorage(Storage):
         final row, as the observation after its action is unknown. Without these fields rows are taken to follow.
 
         Args:
-            rows: [t, B] arrays or CPU tensors, any t.
-
-        Raises:
-            ValueError: if the fields, B or a shape differ from the example's, or an observation is no frame stack.
-            TypeError: if a dtype cannot be stored as the example's.
+            rows: [t, B] arrays or CPU tensors, any t; refused if they differ from the example.
         """
         first = numpify_buffer(rows[:1]) if self._written[1] else None
         rows = numpify_buffer(rows._replace(**self._left_out()))
@@ -124,6 +119,8 @@ class RowStorage(Storage):
             self._end_newest(first)
         for keeper, *observations in zip(keepers, leaves, checked, strict=True):
             keeper.write(T_idxs, *observations)
+        for copy in buffer_leaves(self._copies):
+            copy.write(T_idxs)
         if self.held:
             last = (self.written - 1) % self.T
             self.rows.truncated[last] |= self.rows.valid[last] & ~self.rows.terminated[last] & ~rows.valid[0]
@@ -167,7 +164,7 @@ class RowStorage(Storage):
 
     def observation(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Buffer:
         """Return observations at time indexes and environments, which are broadcast against each other."""
-        return buffer_func(self._observations, lambda keeper: keeper.read(T_idxs, B_idxs))
+        return buffer_func(self._copies or self._observations, lambda ring: ring.read(T_idxs, B_idxs))
 
     def agent_inputs(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> AgentInputs:
         """Return what the agent was given at rows; `rows_before` rows before each must be held.
@@ -213,11 +210,7 @@ class RowStorage(Storage):
         return rows
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Restore what `state_dict` returned.
-
-        Raises:
-            ValueError: if it comes from a storage of another size or with other fields.
-        """
+        """Restore what `state_dict` returned; refuse that of a storage of another size or with other fields."""
         own = self._held_arrays(state_dict["written"])
         rows = state_dict if isinstance(state_dict, RingRows) else RingRows(state_dict)
         came = rows.specs()
@@ -232,6 +225,8 @@ class RowStorage(Storage):
         newest = numpify_buffer(tuple(state_dict["newest"]))
         for keeper, row in zip(buffer_leaves(self._observations), newest, strict=True):
             keeper.go_on((self.written - 1) % self.T, row)
+        for copy in buffer_leaves(self._copies):
+            copy.write_all()
 
     # ---- checks ----
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from rlpyt.old_names import serve_old_names
 from rlpyt.replays.interface import Allocate
 from rlpyt.utils.arrays import buffer_from_example
-
-serve_old_names(__name__)
 
 _MANY = 2000  # indexes from which a sort that finds those in one block costs less than summing a block again
 

@@ -1,12 +1,11 @@
 """Results of runs: reading a grid of them, statistics over seeds and tasks, pictures, and a page of a study."""
 
 from rlpyt.results.atari import ATARI_SCORES, atari_game, human_normalized_score
-from rlpyt.results.curves import Curves, aligned_curves
 from rlpyt.results.episode_video import EpisodeVideo
 from rlpyt.results.groups import RunGroup, group_runs
 from rlpyt.results.page import write_page
 from rlpyt.results.pictures import plot_curves, plot_improvement, plot_profiles, plot_scores, plot_study
-from rlpyt.results.runs import RunResult, find_runs
+from rlpyt.results.runs import Curves, RunResult, aligned_curves, find_runs
 from rlpyt.results.statistics import (
     Interval,
     interquartile_mean,

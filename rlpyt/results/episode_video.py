@@ -16,7 +16,7 @@ from rlpyt.envs import EnvAdapter, make_env
 from rlpyt.envs.video import RecordFrames, check_frames, draw_without_display, fps_of, frame_of
 from rlpyt.logging.sinks import Row, optional_package
 from rlpyt.runners import Hook
-from rlpyt.runners.hooked import HookedRun
+from rlpyt.runners.hooks import HookedRun
 from rlpyt.settings import whole
 from rlpyt.types import Kwargs, StateDict
 from rlpyt.utils.seeds import global_streams, set_global_streams

@@ -111,14 +111,16 @@ def group_runs(runs: Sequence[RunResult]) -> list[RunGroup]:
     tasks = _task_names(recorded, [key for key in differing if is_task(key)])
     found: dict[tuple[str, ...], list[RunResult]] = {}
     for run in recorded:
-        found.setdefault(tuple(_compared(run, key) for key in differing), []).append(run)
+        found.setdefault(_point(run, differing), []).append(run)
     groups: list[RunGroup] = []
     labels: dict[str, tuple[str, ...]] = {}
     for members in found.values():
         values = {key: members[0].settings[key] for key in shown if key in members[0].settings}
-        words = [_words(names[key], texts[key][_compared(members[0], key)]) for key in values]
-        method = tuple(_compared(members[0], key) for key in of_method)
-        label = _unique(", ".join(words) or _only_label(members[0]), method, labels)
+        texts_of = {names[key]: texts[key][_compared(members[0], key)] for key in values}
+        # A class needs no name before it.
+        label = ", ".join(text if name in _CLASSES_FIRST else f"{name}={text}" for name, text in texts_of.items())
+        label = label or text_of(members[0].settings.get("algo", "all runs"))
+        label = _unique(label, _point(members[0], of_method), labels)
         groups.append(RunGroup(label, tasks[members[0].directory], values, tuple(members)))
     unknown = tuple(run for run in runs if not run.recorded)
     return groups + [RunGroup(name, "", {}, g) for name, g in ((NO_RECORD, unknown), (NO_ROWS, without_rows)) if g]
@@ -165,6 +167,10 @@ def _compared(run: RunResult, key: str) -> str:
     return f"{type(value).__name__} {value}"
 
 
+def _point(run: RunResult, keys: Sequence[str]) -> tuple[str, ...]:
+    return tuple(_compared(run, key) for key in keys)
+
+
 def _shown(runs: Sequence[RunResult], differing: Sequence[str]) -> list[str]:
     """Return the settings for labels: those that do not follow from the ones before."""
     shown: list[str] = []
@@ -172,24 +178,15 @@ def _shown(runs: Sequence[RunResult], differing: Sequence[str]) -> list[str]:
     columns: set[tuple[str, ...]] = set()
     for key in differing:
         column = tuple(_compared(run, key) for run in runs)
-        parts = [part for part in shown if part in classes]
-        if column in columns or (parts and _follows(runs, key, parts)):
+        of_classes = [_point(run, classes) for run in runs]
+        follows = len({*zip(of_classes, column, strict=True)}) == len({*of_classes})
+        if column in columns or (classes and follows):
             continue
         columns.add(column)
         shown.append(key)
         if key in _CLASSES_FIRST or any(other.startswith(f"{key}.") for other in differing):
             classes.append(key)
     return shown
-
-
-def _follows(runs: Sequence[RunResult], key: str, classes: Sequence[str]) -> bool:
-    """Return whether a setting is the same for all runs with the same classes."""
-    seen: dict[tuple[str, ...], str] = {}
-    for run in runs:
-        value = _compared(run, key)
-        if seen.setdefault(tuple(_compared(run, part) for part in classes), value) != value:
-            return False
-    return True
 
 
 def _short_names(keys: Sequence[str]) -> dict[str, str]:
@@ -216,7 +213,7 @@ def _task_names(runs: Sequence[RunResult], keys: Sequence[str]) -> dict[Path, st
     """Return the name of the task of each run: where two tasks have one name, with the settings that differ."""
     found: dict[str, dict[tuple[str, ...], list[RunResult]]] = {}
     for run in runs:
-        found.setdefault(run.task, {}).setdefault(tuple(_compared(run, key) for key in keys), []).append(run)
+        found.setdefault(run.task, {}).setdefault(_point(run, keys), []).append(run)
     names: dict[Path, str] = {}
     taken: dict[str, tuple[str, ...]] = {}
     for name, tasks in found.items():
@@ -226,15 +223,6 @@ def _task_names(runs: Sequence[RunResult], keys: Sequence[str]) -> dict[Path, st
             unique = _unique(name + (f" ({', '.join(more)})" if more else ""), task, taken)
             names |= {run.directory: unique for run in members}
     return names
-
-
-def _words(name: str, text: str) -> str:
-    """Return one part of a label; a class needs no name before it."""
-    return text if name in _CLASSES_FIRST else f"{name}={text}"
-
-
-def _only_label(run: RunResult) -> str:
-    return text_of(run.settings.get("algo", "all runs"))
 
 
 def _unique(label: str, method: tuple[str, ...], labels: dict[str, tuple[str, ...]]) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import textwrap
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from rlpyt.logging.files import replace_file
 from rlpyt.logging.sinks import optional_package
-from rlpyt.results.curves import aligned_curves
-from rlpyt.results.runs import Folders, folders_of
+from rlpyt.results.runs import Folders, aligned_curves, folders_of
 from rlpyt.results.statistics import (
     Array,
     Interval,
@@ -42,8 +42,6 @@ MANY = 6
 """Number of methods up to which all pairs are compared."""
 ENOUGH = 3
 """Number of runs from which a curve has a band: the interval of two is 18 standard deviations wide."""
-PICTURES = frozenset(("curves", "scores", "improvement", "profiles"))
-"""Names of the files of all pictures."""
 _INK, _PALE = "#333333", "#DDDDDD"
 
 
@@ -51,11 +49,7 @@ def plot_curves(study: Study, confidence: float = 0.95) -> Figure:
     """Draw the learning curves of a study: a panel for each task, a line for each method.
 
     A line is the mean over runs; it is dotted where some runs have no value. A band is the Student t interval, from
-    `ENOUGH` runs on. Thin lines are the runs.
-
-    Args:
-        study: the runs.
-        confidence: probability of the interval.
+    `ENOUGH` runs on, of that probability. Thin lines are the runs.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -63,9 +57,7 @@ def plot_curves(study: Study, confidence: float = 0.95) -> Figure:
     tasks = study.tasks or [""]
     n_columns = min(len(tasks), 3)
     n_rows = -(-len(tasks) // n_columns)
-    labels = [_wrapped(method) for method in study.methods]
-    legend = _legend_height(labels)
-    figure = _figure(max(7.0, 4.6 * n_columns), 3.7 * n_rows + 0.6 + legend)
+    figure = _figure(max(7.0, 4.6 * n_columns), 3.7 * n_rows + 0.6 + _legend_height(study.methods))
     panels = figure.subplots(n_rows, n_columns, squeeze=False)
     for axes, task in zip(panels.flat, tasks, strict=False):
         _draw_task(axes, study, task, confidence)
@@ -73,7 +65,7 @@ def plot_curves(study: Study, confidence: float = 0.95) -> Figure:
         axes.remove()
     interval = f"{100 * confidence:g} % Student t interval from {ENOUGH} runs on"
     note = f"Mean over runs, {interval}; dotted: a mean of fewer runs; thin: the runs."
-    _add_legend(figure, list(range(len(labels))), labels, note)
+    _add_legend(figure, study, study.methods, note)
     return figure
 
 
@@ -102,7 +94,7 @@ def plot_scores(study: Study, confidence: float = 0.95, repetitions: int = 2000)
         axes.locator_params(axis="x", nbins=4)
         for row, name in enumerate(names):
             found = _interval(statistic, [study.scores[name]], confidence, repetitions)
-            _draw_interval(axes, row, found, _colour(study.methods.index(name)))
+            _draw_interval(axes, row, found, _look(study, name)[0])
     _rows(all_axes[0], [_wrapped(name) for name in names])
     counts = " or ".join(map(str, sorted({len(matrix) for matrix in study.scores.values()})))
     runs = f"runs: {counts}" + (f" on each of {len(study.tasks)} tasks" if len(study.tasks) > 1 else "")
@@ -114,14 +106,10 @@ def plot_improvement(study: Study, confidence: float = 0.95, repetitions: int = 
     """Draw the probability of improvement of one method over another, with stratified bootstrap intervals.
 
     All pairs are drawn of up to `MANY` methods. Of more, only the one with the highest interquartile mean is compared.
-
-    Args:
-        study: the runs; two methods with scores or more.
-        confidence: probability of the interval.
-        repetitions: number of bootstrap samples.
+    Confidence and repetitions are those of the bootstrap, as in `plot_scores`.
     """
     names = list(study.scores)
-    pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+    pairs = [*combinations(names, 2)]
     if len(names) > MANY:
         best = max(names, key=lambda name: interquartile_mean(study.scores[name]))
         pairs = [(best, name) for name in names if name != best]
@@ -131,7 +119,7 @@ def plot_improvement(study: Study, confidence: float = 0.95, repetitions: int = 
     for row, (a, b) in enumerate(pairs):
         matrices = [study.scores[a], study.scores[b]]
         found = _interval(probability_of_improvement, matrices, confidence, repetitions)
-        _draw_interval(axes, row, found, _colour(study.methods.index(a)))
+        _draw_interval(axes, row, found, _look(study, a)[0])
     _rows(axes, [_wrapped(a) for a, _ in pairs])
     right = axes.secondary_yaxis("right")
     right.set_yticks(range(len(pairs)), [_wrapped(b) for _, b in pairs])
@@ -141,21 +129,13 @@ def plot_improvement(study: Study, confidence: float = 0.95, repetitions: int = 
     axes.set_xlim(-0.02, 1.02)
     axes.set_title("P(a run on the left scores higher than one on the right)", fontsize=10)
     choice = "; the best method and each other one" if len(names) > MANY else ""
-    note = f"{_note(confidence)}; 0.5: no difference{choice}"
-    figure.supxlabel(note, fontsize=8, color=_INK)
+    figure.supxlabel(f"{_note(confidence)}; 0.5: no difference{choice}", fontsize=8, color=_INK)
     return figure
 
 
 def plot_profiles(study: Study, confidence: float = 0.95, repetitions: int = 500) -> Figure:
-    """Draw performance profiles: the fraction of runs over each score, with stratified bootstrap intervals.
-
-    Args:
-        study: the runs.
-        confidence: probability of the interval.
-        repetitions: number of bootstrap samples.
-    """
-    labels = [_wrapped(name) for name in study.scores]
-    figure = _figure(7.0, 4.2 + _legend_height(labels))
+    """Draw performance profiles: the fraction of runs over each score, with bootstrap intervals as in `plot_scores`."""
+    figure = _figure(7.0, 4.2 + _legend_height([*study.scores]))
     axes = figure.subplots()
     _style(axes)
     if study.scores:
@@ -165,27 +145,29 @@ def plot_profiles(study: Study, confidence: float = 0.95, repetitions: int = 500
         thresholds = np.linspace(low - margin, high + margin, 121)
     for name, matrix in study.scores.items():
         found = _interval(lambda scores: performance_profile(scores, thresholds), [matrix], confidence, repetitions)
-        index = study.methods.index(name)
-        axes.plot(thresholds, found.point, color=_colour(index), linestyle=_dash(index), linewidth=1.8)
-        axes.fill_between(thresholds, found.low, found.high, color=_colour(index), alpha=0.15, linewidth=0)
+        colour, dash = _look(study, name)
+        axes.plot(thresholds, found.point, color=colour, linestyle=dash, linewidth=1.8)
+        axes.fill_between(thresholds, found.low, found.high, color=colour, alpha=0.15, linewidth=0)
     axes.set_ylim(-0.02, 1.02)
     axes.set_xlabel(_plain(study.scale))
     axes.set_ylabel("fraction of runs with a higher score")
-    note = _note(confidence)
-    _add_legend(figure, [study.methods.index(name) for name in study.scores], labels, note)
+    _add_legend(figure, study, [*study.scores], _note(confidence))
     return figure
 
 
-def plots_of(study: Study) -> dict[str, tuple[str, Callable[[Study], Figure]]]:
+Draw: TypeAlias = Callable[[Study], "Figure"]
+_PICTURES: dict[str, tuple[str, Draw, int]] = {
+    "curves": ("Learning curves", plot_curves, 0),
+    "scores": ("Final scores", plot_scores, 1),
+    "improvement": ("Probability of improvement", plot_improvement, 2),
+    "profiles": ("Performance profiles", plot_profiles, 1),
+}
+"""Title, function, and number of methods with scores that it needs, by the name of the file."""
+
+
+def plots_of(study: Study) -> dict[str, tuple[str, Draw]]:
     """Return the pictures that a study has runs for: a title and a function by the name of the file."""
-    found: dict[str, tuple[str, Callable[[Study], Figure]]] = {"curves": ("Learning curves", plot_curves)}
-    if study.scores:
-        found["scores"] = ("Final scores", plot_scores)
-    if len(study.scores) > 1:
-        found["improvement"] = ("Probability of improvement", plot_improvement)
-    if study.scores:
-        found["profiles"] = ("Performance profiles", plot_profiles)
-    return found
+    return {name: (title, draw) for name, (title, draw, least) in _PICTURES.items() if len(study.scores) >= least}
 
 
 def plot_study(
@@ -220,7 +202,7 @@ def plot_study(
     target.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
     drawn = plots_of(study)
-    for name in PICTURES - drawn.keys():
+    for name in _PICTURES.keys() - drawn.keys():
         (target / f"{name}.png").unlink(missing_ok=True)  # the scores of other runs than those in curves.png
     for name, (_, draw) in drawn.items():
         paths.append(target / f"{name}.png")
@@ -240,8 +222,7 @@ def _draw_task(axes: Axes, study: Study, task: str, confidence: float) -> None:
     axes.xaxis.set_major_formatter(_thousands)
     seen: list[Array] = []
     for group in (group for group in study.groups if group.task == task):
-        index = study.methods.index(group.method)
-        colour = _colour(index)
+        colour, dash = _look(study, group.method)
         curves = aligned_curves(group.runs, study.y, study.x)
         if not len(curves.steps):
             continue
@@ -257,7 +238,7 @@ def _draw_task(axes: Axes, study: Study, task: str, confidence: float) -> None:
         axes.plot(curves.steps, fewer, color=colour, linestyle=(0, (1, 1.5)), linewidth=1.4, zorder=2)
         whole = np.where(curves.complete, found.point, np.nan)
         mark = "o" if len(curves.steps) == 1 else None
-        axes.plot(curves.steps, whole, color=colour, linestyle=_dash(index), linewidth=1.8, marker=mark, zorder=3)
+        axes.plot(curves.steps, whole, color=colour, linestyle=dash, linewidth=1.8, marker=mark, zorder=3)
     if seen:
         # A wide interval must not make the curves flat.
         values = np.concatenate(seen)
@@ -311,12 +292,10 @@ def _thousands(value: float, _position: float) -> str:
     return f"{value:g}"
 
 
-def _colour(index: int) -> str:
-    return PALETTE[index % len(PALETTE)]
-
-
-def _dash(index: int) -> Dash:
-    return DASHES[index // len(PALETTE) % len(DASHES)]
+def _look(study: Study, method: str) -> tuple[str, Dash]:
+    """Return the colour and the dashes of a method."""
+    index = study.methods.index(method)
+    return PALETTE[index % len(PALETTE)], DASHES[index // len(PALETTE) % len(DASHES)]
 
 
 def _plain(text: str) -> str:
@@ -328,22 +307,20 @@ def _plain(text: str) -> str:
 def _wrapped(text: str, width: int = 34) -> str:
     """Return a label in several lines, broken at its commas where possible; legends hide one that begins with _."""
     lines = textwrap.wrap(text, width) or [""]
-    return _plain_lines(lines[:4] + (["..."] if len(lines) > 4 else []))
+    shown = "\n".join(map(_plain, lines[:4] + (["..."] if len(lines) > 4 else [])))
+    return f" {shown}" if shown.startswith("_") else shown
 
 
-def _plain_lines(lines: Sequence[str]) -> str:
-    joined = "\n".join(map(_plain, lines))
-    return f" {joined}" if joined.startswith("_") else joined
-
-
-def _add_legend(figure: Figure, indices: Sequence[int], labels: Sequence[str], note: str) -> None:
+def _add_legend(figure: Figure, study: Study, methods: Sequence[str], note: str) -> None:
     """Put a legend below the panels, and a note over it."""
     from matplotlib.lines import Line2D
 
-    if not labels:
+    if not methods:
         figure.supxlabel(note, fontsize=8, color=_INK)
         return
-    lines = [Line2D([], [], color=_colour(i), linestyle=_dash(i), linewidth=2) for i in indices]
+    looks = [_look(study, method) for method in methods]
+    lines = [Line2D([], [], color=colour, linestyle=dash, linewidth=2) for colour, dash in looks]
+    labels = [_wrapped(method) for method in methods]
     columns = _legend_columns(labels)
     legend = figure.legend(
         lines,
@@ -363,10 +340,11 @@ def _legend_columns(labels: Sequence[str]) -> int:
     return max(1, min(len(labels), 80 // (widest + 6)))
 
 
-def _legend_height(labels: Sequence[str]) -> float:
+def _legend_height(methods: Sequence[str]) -> float:
     """Return the height in inches that a legend takes."""
-    if not labels:
+    if not methods:
         return 0.0
+    labels = [_wrapped(method) for method in methods]
     lines = max(label.count("\n") + 1 for label in labels)
     return 0.2 + 0.18 * lines * -(-len(labels) // _legend_columns(labels))
 

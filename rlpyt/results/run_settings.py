@@ -20,6 +20,13 @@ _TAGS = ("name", "float", "dtype", "device", "path")
 _PATH = re.compile(r"[A-Za-z_][\w.]*:([A-Za-z_][\w.]*)")
 
 
+def inside(record: object, *path: str) -> object:
+    """Return what a record has at a path; None where it has nothing there."""
+    for name in path:
+        record = record.get(name) if isinstance(record, dict) else None
+    return record
+
+
 def settings_of(params: Mapping[str, object], variant: Mapping[str, object] | None = None) -> dict[str, Value]:
     """Return the settings of a run by their places, such as `algo.learning_rate`; the place of a part has its class.
 
@@ -35,9 +42,8 @@ def settings_of(params: Mapping[str, object], variant: Mapping[str, object] | No
     if isinstance(runner, dict) and recorded:
         settings = _with_compute(_flat(_with_evaluation(runner["settings"])), params.get("compute"))
         found |= settings | {"runner": str(runner.get("class"))}
-    plan = params.get("plan")
-    if isinstance(plan, dict) and "replicas" in plan:  # which an affinity may give, that is no difference otherwise
-        found |= _flat({"replicas": plan["replicas"]})
+    if (replicas := inside(params, "plan", "replicas")) is not None:  # which an affinity may give
+        found |= _flat({"replicas": replicas})
     return found
 
 
@@ -63,9 +69,8 @@ def _with_evaluation(settings: object) -> object:
     A record may have all arguments of evaluation, or those that differ: runs that are evaluated alike are no two
     methods. An argument that evaluation leaves to its default is None.
     """
-    sampler = settings.get("sampler") if isinstance(settings, dict) else None
-    given = sampler.get("settings") if isinstance(sampler, dict) else None
-    if not isinstance(settings, dict) or not isinstance(sampler, dict) or not isinstance(given, dict):
+    given = inside(settings, "sampler", "settings")
+    if not isinstance(settings, dict) or not isinstance(given, dict):
         return settings
     train, whole, own = (given.get(name) for name in ("env_kwargs", "eval_env_kwargs", "eval_env_overrides"))
     if isinstance(whole, dict) and isinstance(train, dict):
@@ -73,7 +78,7 @@ def _with_evaluation(settings: object) -> object:
     elif whole is not None:
         return settings
     given = {name: value for name, value in given.items() if name != "eval_env_overrides"}
-    return {**settings, "sampler": {**sampler, "settings": {**given, "eval_env_kwargs": own or None}}}
+    return {**settings, "sampler": {**settings["sampler"], "settings": {**given, "eval_env_kwargs": own or None}}}
 
 
 def text_of(value: Value, width: int = 40, *, short: bool = True) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlpyt.logging.plots import read_progress
-from rlpyt.results.run_settings import Value, settings_of, text_of
+from rlpyt.results.run_settings import Value, inside, settings_of, text_of
 from rlpyt.run_records import (
     PARAMS_FILE,
     STEPS,
@@ -73,25 +73,20 @@ class RunResult:
     @property
     def seed(self) -> Value:
         """Seed of the run, also one that it drew; None if none is recorded."""
-        for place in ("plan", "runner", ""):
-            part = self.params.get(place) if place else self.params
-            part = part.get("settings", part) if isinstance(part, dict) else {}
-            if isinstance(part, dict) and part.get("seed") is not None:
-                return settings_of({"seed": part["seed"]})["seed"]
+        for place in (("plan",), ("runner", "settings"), ("runner",), ()):
+            if (seed := inside(self.params, *place, "seed")) is not None:
+                return settings_of({"seed": seed})["seed"]
         return None
 
     @property
     def gives_compute(self) -> bool:
         """Whether the user gave the compute settings, and did not leave them to the runner."""
-        runner = self.params.get("runner")
-        settings = runner.get("settings") if isinstance(runner, dict) else None
-        return isinstance(settings, dict) and isinstance(settings.get("settings"), dict)
+        return isinstance(inside(self.params, "runner", "settings", "settings"), dict)
 
     @property
     def start(self) -> tuple[Path, str] | None:
         """Folder and run_ID that it was started with, equal for a second start; None where it took any free number."""
-        logger = self.params.get("logger")
-        run_id = logger.get("run_ID") if isinstance(logger, dict) else None
+        run_id = inside(self.params, "logger", "run_ID")
         return None if run_id is None else (self.directory.parent, str(run_id))
 
     @property
@@ -220,3 +215,45 @@ def _stands(steps: Array) -> NDArray[np.bool_]:
     """Return which rows stand: none that has more steps than a later one, as the run went on from before it."""
     later = np.fmin.accumulate(steps[::-1])[::-1]
     return ~(steps > later)
+
+
+# ---- several runs ----
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """Values of several runs at common steps."""
+
+    steps: Array
+    """Steps, increasing."""
+    values: Array
+    """Runs x steps; nan where a run has no row yet, or none any more."""
+
+    @property
+    def complete(self) -> np.ndarray:
+        """Whether all runs have a value, for each step: elsewhere a mean is one of fewer runs."""
+        return np.asarray(np.isfinite(self.values).all(axis=0))
+
+
+def aligned_curves(runs: Sequence[RunResult], y: str, x: str = STEPS, n_points: int = 200) -> Curves:
+    """Bring a column of several runs to common steps.
+
+    The steps are all steps at which a run has a row, or `n_points` equal distances from the first to the last if there
+    are more. Between two rows a value is interpolated linearly; before the first and after the last row of a run it is
+    nan, never extended. Rows without a finite value are left out.
+
+    Args:
+        runs: runs of any status; each counts as far as it has come. A run without a row is a row of nan.
+        y: name of the column.
+        x: name of the column for the axis.
+        n_points: number of steps at most.
+    """
+    curves = [run.curve(y, x) for run in runs]
+    axis = np.unique(np.concatenate([steps for steps, _ in curves])) if curves else np.empty(0)
+    if len(axis) > n_points:
+        axis = np.linspace(axis[0], axis[-1], n_points)
+    rows = [
+        np.interp(axis, steps, values, left=np.nan, right=np.nan) if len(steps) else np.full(len(axis), np.nan)
+        for steps, values in curves
+    ]
+    return Curves(axis, np.array(rows, dtype=np.float64).reshape(len(rows), len(axis)))

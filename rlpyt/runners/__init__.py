@@ -4,9 +4,7 @@ from rlpyt.runners.agreement import ReplicasDiverged, ReplicaStopped, TrainingDi
 from rlpyt.runners.async_rl import AsyncRl, AsyncRlEval
 from rlpyt.runners.base import MinibatchRlBase, runner_from_params
 from rlpyt.runners.from_params import RecordError, part_from_record
-from rlpyt.runners.histograms import Histograms
-from rlpyt.runners.hooked import Hook, HookError
-from rlpyt.runners.hooks import StopOnReturn
+from rlpyt.runners.hooks import Histograms, Hook, HookError, StopOnReturn
 from rlpyt.runners.load_agent import load_agent
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.record import record_of

@@ -56,9 +56,6 @@ class Agreement:
 
     While all replicas are inside of `together`, they talk to each other without these flags. Of an exception there the
     others learn when the group of processes breaks.
-
-    Args:
-        replicas: this replica and the others.
     """
 
     def __init__(self, replicas: Replicas) -> None:
@@ -81,8 +78,7 @@ class Agreement:
     def stopping_together(self) -> Iterator[None]:
         """Let an exception that ends the block end it in all replicas.
 
-        Raises:
-            RuntimeError: in place of a `SystemExit` that would tell the caller that the run is complete.
+        A RuntimeError takes the place of a `SystemExit` that would tell the caller that the run is complete.
         """
         try:
             yield
@@ -113,10 +109,8 @@ class Agreement:
     def agree(self) -> None:
         """Return if all replicas can go on.
 
-        Raises:
-            TrainingDiverged: if it was raised in another replica.
-            ReplicaStopped: if anything else was raised in another replica.
-            SystemExit: if a replica was sent SIGTERM.
+        Else raise `TrainingDiverged` if another replica has, `ReplicaStopped` for its other errors, and SystemExit for
+        a signal.
         """
         if self._is_alone:
             return
@@ -142,16 +136,13 @@ class Agreement:
         if not self.replicas.largest(flags).any():
             self._others_listen = True
             return {}
-        reasons = self.replicas.gather(self._reason(error))
-        return {rank: reason for rank, reason in enumerate(reasons) if reason is not None}
-
-    def _reason(self, error: BaseException | None) -> _Reason | None:
+        own = None
         if error is not None:
             trace = "".join(traceback.format_exception(error))
-            return _Reason(f"{type(error).__name__}: {error}", 0, isinstance(error, TrainingDiverged), trace)
-        if self._signum:
-            return _Reason(f"was sent {signal.Signals(self._signum).name}.", self._signum)
-        return None
+            own = _Reason(f"{type(error).__name__}: {error}", 0, isinstance(error, TrainingDiverged), trace)
+        elif self._signum:
+            own = _Reason(f"was sent {signal.Signals(self._signum).name}.", self._signum)
+        return {rank: reason for rank, reason in enumerate(self.replicas.gather(own)) if reason is not None}
 
     # ---- what all have ----
 
@@ -185,15 +176,9 @@ class Agreement:
         self._others_listen = True
 
     def check_settings(self, settings: Mapping[str, object]) -> None:
-        """Refuse replicas with other settings, as scripts that a launcher starts may have.
+        """Raise ValueError if replicas have other settings, as scripts that a launcher starts may have.
 
         Cores, devices, folders and the arguments of environments may be those of a machine.
-
-        Args:
-            settings: by name, such as `sampler.batch_T`.
-
-        Raises:
-            ValueError: if another replica has others than replica 0.
         """
         every = self.gather({name: x for name, x in settings.items() if not _OF_A_MACHINE.match(name)})
         for rank, others in enumerate(every):
@@ -210,8 +195,7 @@ class Agreement:
     def share_weights(self, agent: Agent, algo: Algorithm[Agent]) -> None:
         """Let all replicas begin with the weights, statistics and optimiser states of replica 0.
 
-        Raises:
-            ValueError: if another replica has other networks than replica 0.
+        Replicas with other networks raise ValueError.
         """
         if self._is_alone:
             return
@@ -228,11 +212,7 @@ class Agreement:
         self.broadcast_tensors(list(tensors.values()))
 
     def check_weights(self, agent: Agent, algo: Algorithm[Agent]) -> None:
-        """Refuse to go on with replicas whose weights, statistics or optimiser states differ by one bit.
-
-        Raises:
-            ReplicasDiverged: if some do.
-        """
+        """Raise `ReplicasDiverged` if weights, statistics or optimiser states of replicas differ by one bit."""
         if self._is_alone:
             return
         hashes = self.gather({name: bit_hash(x) for name, x in learned_tensors(agent, algo).items()})

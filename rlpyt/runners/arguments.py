@@ -1,10 +1,9 @@
-"""Checks of the arguments of a runner, and of the results of the user's own parts."""
+"""Checks of the arguments of a runner, and of what a user's own parts return; `runner` is the name of its class."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import inf
-from numbers import Real
 
 from rlpyt.core import Agent, Algorithm, EvalResult, Sampler
 from rlpyt.utils.compute import ComputeSettings
@@ -12,11 +11,7 @@ from rlpyt.utils.launched import Launched
 
 
 def check_parts(runner: str, algo: object, agent: object, sampler: object) -> None:
-    """Refuse parts of another kind, or in another order.
-
-    Raises:
-        TypeError: if a part is of another kind.
-    """
+    """Raise TypeError for parts of another kind, or in another order."""
     for name, part, kind in (("algo", algo, Algorithm), ("agent", agent, Agent), ("sampler", sampler, Sampler)):
         if not isinstance(part, kind):
             raise TypeError(
@@ -25,34 +20,10 @@ def check_parts(runner: str, algo: object, agent: object, sampler: object) -> No
             )
 
 
-def check_numbers(runner: str, n_steps: float, log_interval_steps: float, seed: float | None) -> None:
-    """Refuse numbers that are too small, not finite or not whole.
-
-    Raises:
-        ValueError: if a number is out of range.
-        TypeError: if a value is no number.
-    """
-    for name, value in (("n_steps", n_steps), ("log_interval_steps", log_interval_steps), ("seed", seed)):
-        if not isinstance(value, Real) and not (name == "seed" and value is None):
-            raise TypeError(f"{runner}: {name} is {value!r}; expected a number.")
-    for name, steps, most in (("n_steps", n_steps, 2**62), ("log_interval_steps", log_interval_steps, inf)):
-        if not 1 <= steps <= most:
-            raise ValueError(f"{runner}: {name} is {steps!r}; expected a number of steps from 1.")
-    if seed is not None and not (seed >= 0 and seed % 1 == 0):
-        raise ValueError(f"{runner}: seed is {seed!r}; expected a whole number from 0, or None for one that is drawn.")
-
-
 def check_compute(runner: str, settings: object, device: str) -> None:
-    """Refuse settings of the computation of another kind, and a device that is not there, before any worker starts.
+    """Raise TypeError for settings that are none, and ValueError where they are by rule for a device that is not there.
 
-    Args:
-        runner: name of its class, for messages.
-        settings: as they were given.
-        device: of the affinity, where they are chosen.
-
-    Raises:
-        TypeError: if the settings are none.
-        ValueError: if the device is not there.
+    It comes before any worker starts. The device is that of the affinity.
     """
     if not isinstance(settings, ComputeSettings | None) and settings != "fastest":
         raise TypeError(
@@ -63,29 +34,8 @@ def check_compute(runner: str, settings: object, device: str) -> None:
         ComputeSettings(device=device)
 
 
-def check_positions(runner: str, args: Sequence[object]) -> None:
-    """Refuse a number in the place of the algorithm, where rlpyt 0.1 had `log_traj_window`.
-
-    Raises:
-        TypeError: if the first argument is a number.
-    """
-    if args and isinstance(args[0], Real):
-        raise TypeError(
-            f"{runner}: got {args[0]!r} without a name; expected algo, agent, sampler and n_steps in this order. Write "
-            f"log_traj_window={args[0]!r}, which was the first argument in rlpyt 0.1."
-        )
-
-
 def check_parameters(parameters: object, agent: str) -> None:
-    """Refuse what `parameters` of an agent returned if it is a dictionary, of whose keys nothing can be learned.
-
-    Args:
-        parameters: as it was returned.
-        agent: name of the agent's class, for messages.
-
-    Raises:
-        TypeError: if it is one.
-    """
+    """Raise TypeError if `parameters` of an agent returned a dictionary, of whose keys nothing can be learned."""
     if isinstance(parameters, Mapping):
         raise TypeError(
             f"{agent}.parameters returned a dictionary with the keys {', '.join(map(str, parameters))}; expected an "
@@ -95,11 +45,7 @@ def check_parameters(parameters: object, agent: str) -> None:
 
 
 def check_evaluation(source: str, result: object) -> None:
-    """Refuse the result of an own sampler's evaluation if it is no `EvalResult`.
-
-    Raises:
-        TypeError: if it is another type.
-    """
+    """Raise TypeError if the evaluation of an own sampler returned no `EvalResult`."""
     if not isinstance(result, EvalResult):
         raise TypeError(
             f"{source} returned {result!r:.100}; expected rlpyt.core.EvalResult(traj_infos, steps, unfinished): the "
@@ -108,17 +54,7 @@ def check_evaluation(source: str, result: object) -> None:
 
 
 def check_launched(runner: str, n_replicas: int, max_time: float) -> None:
-    """Refuse a run that the launcher which has started this process, if one has, would repeat.
-
-    Args:
-        runner: name of its class, for messages.
-        n_replicas: of the run.
-        max_time: minutes after which it ends to go on later; inf for none.
-
-    Raises:
-        ValueError: if each of the launcher's processes would make the same run on its own, or if torchrun would start
-            the run again at the end of its time.
-    """
+    """Raise ValueError for a run that each process of a launcher would make on its own, or torchrun start again."""
     launched = Launched.from_environment()
     if launched is None:
         return

@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rlpyt.old_methods import own_names
-from rlpyt.old_names import serve_old_names
 from rlpyt.runners.arguments import check_compute
 from rlpyt.runners.base import MinibatchRlBase
-from rlpyt.runners.collecting import Free, InTurn, Lagged
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
-from rlpyt.runners.replica_group import LearnerGroup, ReplicaSettings
+from rlpyt.runners.replica_group import ReplicaGroup, ReplicaSettings
+from rlpyt.runners.training import Free, InTurn, Lagged
 from rlpyt.utils.affinity import Affinity
+from rlpyt.utils.arguments import own_names
 from rlpyt.utils.checks import whole_number
-
-serve_old_names(__name__)
 
 
 @dataclass(eq=False)
@@ -44,10 +41,10 @@ class AsyncRlBase(ReplicaSettings, MinibatchRlBase):
     """With lag="free": how many batches either side may be ahead, as a fraction of those before the first update; from
     1 to 8 batches. The side that is ahead by so much waits."""
 
-    def _make_parts(self) -> tuple[LearnerGroup, InTurn]:
+    def _make_parts(self) -> tuple[ReplicaGroup, InTurn]:
         name = type(self).__name__
-        group = LearnerGroup(name, self.affinity, self)
-        group.check_shares(self.algo, self.sampler)
+        group = ReplicaGroup(name, self.affinity, self, apart=True)
+        group.share_of(self.algo, self.sampler, group.world_size())  # raises where they cannot be divided
         if self.lag == "free":
             if not self.algo.appends_apart or own_names(type(self.algo)) & {"append", "optimize_agent"}:
                 raise ValueError(

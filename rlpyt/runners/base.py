@@ -16,23 +16,29 @@ from typing import Any, Literal, Self
 import torch
 
 from rlpyt.core import Agent, Algorithm, Metrics, Sampler, discount_at_start
-from rlpyt.logging import Logger, Sink, Verbosity, current_logger, plot_progress, silent_context
-from rlpyt.old_names import serve_old_names
+from rlpyt.logging import Logger, Sink, Verbosity, current_logger, logger_context, plot_progress, silent_context
+from rlpyt.logging.segments import CheckpointError
+from rlpyt.run_records import CHECKPOINTS
 from rlpyt.runners.agreement import Agreement
-from rlpyt.runners.arguments import check_compute, check_launched, check_numbers, check_parameters, check_parts
+from rlpyt.runners.arguments import check_compute, check_launched, check_parameters, check_parts
 from rlpyt.runners.checkpointing import TrainingState, check_same, opened_checkpoints
-from rlpyt.runners.collecting import InTurn
 from rlpyt.runners.compute_choice import compute_of_run
 from rlpyt.runners.diagnostics import RunLog
-from rlpyt.runners.from_params import chose_settings, read_params, recorded_runner
-from rlpyt.runners.hooked import Hook, HookCalls, Stop, check_hooks
+from rlpyt.runners.from_params import (
+    RecordError,
+    chose_settings,
+    compare_versions,
+    logger_settings,
+    part_from_record,
+    read_params,
+)
+from rlpyt.runners.hooks import Hook, HookCalls, check_hooks
 from rlpyt.runners.plan import log_plan
 from rlpyt.runners.record import at_default, record_of, settings_of, settings_of_all_starts, write_record
 from rlpyt.runners.replica_group import ReplicaGroup
-from rlpyt.runners.resume import logging_on, resumable
 from rlpyt.runners.rows import Rows
-from rlpyt.runners.signals import Preemption, signals_as_exceptions
-from rlpyt.runners.training import Training
+from rlpyt.runners.signals import Preemption, Stop, signals_as_exceptions
+from rlpyt.runners.training import InTurn, Training
 from rlpyt.settings import Settings, whole
 from rlpyt.types import Kwargs, Run, StateDict, TrajInfo
 from rlpyt.utils.affinity import pinned_to
@@ -41,8 +47,6 @@ from rlpyt.utils.launched import end_with_launcher
 from rlpyt.utils.processes import allowed_cpus, available_cpus
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.seeds import make_seed, set_seed
-
-serve_old_names(__name__)
 
 
 @dataclass(eq=False)
@@ -91,12 +95,15 @@ class MinibatchRlBase(Settings):
     """Parts that are called at the start, rows, evaluations and end of the run, and may stop it; see `Hook`."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot be meant, and draw the seed if none was given."""
         super().__post_init__()
         name = type(self).__name__
         check_hooks(name, self.hooks)
         check_parts(name, self.algo, self.agent, self.sampler)
-        check_numbers(name, self.n_steps, self.log_interval_steps, self.seed)
+        self.check("n_steps", lambda x: 1 <= x <= 2**62, "a number of steps from 1")
+        self.check("log_interval_steps", lambda x: x >= 1, "a number of steps from 1")
+        if self.seed is not None:
+            expected = "a whole number from 0, or None for one that is drawn"
+            self.check("seed", lambda x: x >= 0 and x % 1 == 0, expected)
         self.check("checkpoint_interval_steps", lambda x: x >= 1, "a number of steps from 1, or inf for none")
         for setting in ("checkpoint_interval_minutes", "max_time"):
             if getattr(self, setting) is not None:
@@ -164,14 +171,13 @@ class MinibatchRlBase(Settings):
             minutes=self.checkpoint_interval_minutes,
             max_time=self.max_time,
         )
-        seed, draws_seed = self.seed, self.given_seed is None
-        if manifest is not None:
-            seed = manifest["seed"] if draws_seed else seed
-            now = {**settings_of_all_starts(self, replicas.world_size), "seed": seed}
-            for change in check_same(manifest["settings"], now, at_default(self)):
-                self.logger.log(f"Changed since the checkpoint: {change}.")
-        seed = agreement.broadcast(seed)
+        draws_seed = self.given_seed is None
+        seed = agreement.broadcast(manifest["seed"] if manifest and draws_seed else self.seed)
         assert seed is not None  # one was drawn
+        settings = {**settings_of_all_starts(self, replicas.world_size), "seed": seed}
+        if manifest is not None:
+            for change in check_same(manifest["settings"], settings, at_default(self)):
+                self.logger.log(f"Changed since the checkpoint: {change}.")
         if draws_seed:
             self.seed = seed
         set_seed(seed, replicas.rank)
@@ -221,7 +227,6 @@ class MinibatchRlBase(Settings):
         planned = self.agent.networks.input_description()
         self.first_itr = 0
         if self._checkpoints is not None:
-            settings = {**settings_of_all_starts(self, replicas.world_size), "seed": seed}
             state = TrainingState(training, self._rows, self._hook_calls)
             self.first_itr = self._checkpoints.go_on(manifest, settings, state, self._stop)
             self.stop_reason = self._stop.reason
@@ -362,7 +367,12 @@ class MinibatchRlBase(Settings):
             ValueError: if a setting has changed with which the run would be another one.
             TypeError: if the run is one of another class.
         """
-        directory = resumable(run_dir, f"{cls.__name__}.resume")
+        directory = Path(os.path.abspath(run_dir))
+        if not directory.name.startswith("run_") or not any((directory / CHECKPOINTS).glob("*/manifest.json")):
+            raise CheckpointError(
+                f"{cls.__name__}.resume: got {run_dir}; expected the directory of a run, run_<run_ID>, with a "
+                "checkpoint. A run saves some if checkpoint_interval_steps or checkpoint_interval_minutes is set."
+            )
         params = read_params(directory)
         # The device, precision and threads that the run had chosen are in the checkpoint.
         if chose_settings(params["runner"]):
@@ -371,7 +381,9 @@ class MinibatchRlBase(Settings):
         if not isinstance(runner, cls):
             name = type(runner).__name__
             raise TypeError(f"{cls.__name__}.resume: {directory} is a run of {name}; expected {name}.resume.")
-        with logging_on(directory, params, sinks, verbosity):
+        options = logger_settings(directory, params.get("logger", {})) | ({"verbosity": verbosity} if verbosity else {})
+        run_ID, name = directory.name.removeprefix("run_"), params.get("name", "")
+        with logger_context(directory.parent, run_ID, name, sinks=sinks, resume=True, **options):
             runner.train()
         return runner
 
@@ -424,4 +436,15 @@ def runner_from_params(
         RecordError: if the file is damaged, a setting was not recorded and is not given, or names something else.
         TypeError: if a change has a name that the part does not have.
     """
-    return recorded_runner(MinibatchRlBase, path, known, trusted, changes)  # type: ignore[type-abstract]
+    params = read_params(path)
+    record, chosen = params["runner"], params.get("compute")
+    if chose_settings(record) and not {"affinity", "settings"} & changes.keys() and chosen:
+        try:
+            changes = {**changes, "settings": ComputeSettings(**chosen)}
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise RecordError(f"runner_from_params: {path} has {chosen!r:.100} under 'compute': {error}") from None
+    runner = part_from_record(record, known=known, trusted=trusted, **changes)
+    if not isinstance(runner, MinibatchRlBase):
+        raise RecordError(f"{path}: the record is one of {type(runner).__name__}; expected that of a runner.")
+    compare_versions(params.get("versions"))
+    return runner

@@ -18,9 +18,9 @@ from rlpyt.logging.checkpoints import Checkpoints
 from rlpyt.logging.segments import CheckpointError
 from rlpyt.run_records import CHECKPOINTS, printable
 from rlpyt.runners.agreement import Agreement
-from rlpyt.runners.hooked import HookCalls, Stop
+from rlpyt.runners.hooks import HookCalls
 from rlpyt.runners.rows import Rows
-from rlpyt.runners.signals import Preempted, Preemption
+from rlpyt.runners.signals import Preempted, Preemption, Stop
 from rlpyt.runners.training import Training
 from rlpyt.types import StateDict
 from rlpyt.utils.compute import ComputeSettings
@@ -40,13 +40,7 @@ _SHOWN = 8  # differences in one message
 
 
 class TrainingState:
-    """State of one replica of a training: agent, optimisers, replay, environments, streams, counters.
-
-    Args:
-        training: whose parts are initialised.
-        rows: of its log.
-        hooks: of the run.
-    """
+    """State of one replica of a training: agent, optimisers, replay, environments, streams, counters."""
 
     def __init__(self, training: Training, rows: Rows, hooks: HookCalls) -> None:
         self.training, self.rows, self._hooks = training, rows, hooks
@@ -65,13 +59,17 @@ class TrainingState:
         }
 
     def load(self, saved: Saved) -> None:
-        """Take over the state of a checkpoint, before the first iteration.
-
-        Raises:
-            CheckpointError: if it does not fit the parts of the run.
-        """
+        """Take over the state of a checkpoint, before the first iteration."""
+        training, state = self.training, saved.state
         try:
-            self._load_state_dict(saved.state)
+            progress = state["progress"]
+            for name, part in (("agent", training.agent), ("algo", training.algo), ("sampler", training.sampler)):
+                part.load_state_dict(state[name])
+            self.rows.log.load_state_dict(progress)
+            self._hooks.load_states(progress.get("hooks", ()))
+            self.rows.load_state_dict(progress)
+            training.logger.load_state_dict(state["logger"])
+            set_global_streams(state["streams"])  # last, as the others may draw
         except (LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
             if type(error).__module__.startswith("rlpyt."):  # of a worker, or of another replica
                 raise
@@ -80,29 +78,12 @@ class TrainingState:
                 f"Resuming a run: the state of step {saved.step:,} does not fit the parts of the run: {why}"
             ) from error
 
-    def _load_state_dict(self, state: StateDict) -> None:
-        training, progress = self.training, state["progress"]
-        for name, part in (("agent", training.agent), ("algo", training.algo), ("sampler", training.sampler)):
-            part.load_state_dict(state[name])
-        self.rows.log.load_state_dict(progress)
-        self._hooks.load_states(progress.get("hooks", ()))
-        self.rows.load_state_dict(progress)
-        training.logger.load_state_dict(state["logger"])
-        set_global_streams(state["streams"])  # last, as the others may draw
-
 
 class RunCheckpoints:
     """Checkpoints of one replica of a run. All replicas save at the same steps, and go on from the same one.
 
-    `go_on` comes first, then `save_due` after every iteration.
-
-    Args:
-        directory: of the run.
-        agreement: with the other replicas.
-        keep: the newest checkpoints that are kept.
-        steps_per_itr: environment steps of an iteration.
-        steps: environment steps between checkpoints; inf for none.
-        minutes: minutes between checkpoints; None for the default where no steps are given.
+    `go_on` comes first, then `save_due` after every iteration. What is kept, and the steps or minutes between
+    checkpoints, are as in the settings of the runner.
     """
 
     def __init__(
@@ -126,14 +107,7 @@ class RunCheckpoints:
     # ---- going on ----
 
     def manifest(self, has_rows: bool) -> Content | None:
-        """Return what the newest manifest says that can be read; None where the run has not begun.
-
-        Args:
-            has_rows: whether the log of the run has some.
-
-        Raises:
-            CheckpointError: if there are checkpoints and none can be read, or if there are rows alone.
-        """
+        """Return what the newest manifest says that can be read; None where the run has neither one nor rows."""
         steps = self._agreement.broadcast(self._files.steps())
         errors = []
         for step in steps:
@@ -151,11 +125,7 @@ class RunCheckpoints:
         return None
 
     def read_newest(self) -> Saved:
-        """Return the newest checkpoint that is whole in all replicas, and log what is wrong with later ones.
-
-        Raises:
-            CheckpointError: if none is whole.
-        """
+        """Return the newest checkpoint that is whole in all replicas, and log what is wrong with later ones."""
         errors = []
         steps = self._agreement.broadcast(self._files.steps())
         for step in self._agreement.broadcast(self._files.unfinished(steps)):
@@ -222,12 +192,8 @@ class RunCheckpoints:
     def save_due(self, n_done: int, asked: str) -> None:
         """Save a checkpoint after `n_done` iterations, if one is due.
 
-        Args:
-            n_done: iterations that are done.
-            asked: what asks for the end of this start of the run; empty where nothing does.
-
-        Raises:
-            Preempted: if this replica or another was asked to end.
+        `asked` says what asks this replica for the end of this start of the run; where it does in one, all raise
+        `Preempted`.
         """
         training, score = self._state.training, self._state.rows.score(n_done)
         ended = n_done >= training.n_itr or bool(self._stop.reason)
@@ -283,17 +249,7 @@ def opened_checkpoints(
 ) -> tuple[RunCheckpoints | None, Content | None]:
     """Return the checkpoints of a run, if it is to have some, and the manifest that it goes on from.
 
-    Args:
-        training: that is saved.
-        preemption: takes requests from now on, if there are to be some.
-        undo: gets what closes them.
-        keep: see `RunCheckpoints`, as the two that follow.
-        steps: between checkpoints.
-        minutes: between checkpoints.
-        max_time: minutes after which the run ends, to go on later.
-
-    Raises:
-        CheckpointError: if there are rows to go on from and no checkpoint.
+    `preemption` takes requests from then on, and `undo` gets what closes them. The rest are settings of the runner.
     """
     logger, agreement = training.logger, training.agreement
     directory, resumes, has_rows = agreement.broadcast((logger.directory, logger.resumes, logger.has_rows))
@@ -306,11 +262,7 @@ def opened_checkpoints(
 
 
 def _of_a_run(info: Content, step: int) -> Content:
-    """Return what the manifest of a checkpoint says of the run.
-
-    Raises:
-        CheckpointError: if it is the manifest of something else.
-    """
+    """Return what the manifest of a checkpoint says; raise CheckpointError if it is that of something else."""
     missing = [key for key in ("seed", "settings", "compute", "itr") if key not in info]
     chosen = info.get("compute", {})
     names = {f.name: type(f.default) for f in fields(ComputeSettings)}
@@ -322,16 +274,10 @@ def _of_a_run(info: Content, step: int) -> Content:
 
 
 def check_same(saved: Mapping[str, object], now: Mapping[str, object], at_default: Container[str]) -> list[str]:
-    """Compare the settings of a run with those that it is to go on with; return what has changed and may.
+    """Return what has changed in the settings of a run, and raise ValueError if it would be another run with them.
 
-    Args:
-        saved: settings by name, of the checkpoint.
-        now: those of now.
-        at_default: names of those that have their default. One of them may be missing in a checkpoint of an earlier
-            version, which did not have it: a new setting does by default what was done before.
-
-    Raises:
-        ValueError: if a setting has changed with which the run would be another one.
+    One of those `at_default` may be missing in a checkpoint of an earlier version, which did not have it: a new setting
+    does by default what was done before.
     """
     different = [name for name in {**saved, **now} if saved.get(name) != now.get(name)]
     names = [name for name in different if name in saved or name not in at_default]

@@ -17,15 +17,7 @@ _ITRS = 1000  # a tensor takes 500 bytes beside its numbers: 200 MB at 1e5 itera
 
 
 def as_metrics(metrics: object, source: str) -> Metrics:
-    """Return the metrics of an algorithm's `optimize_agent` as detached tensors by name.
-
-    Args:
-        metrics: a dictionary or a named tuple of tensors, numbers, or lists of them.
-        source: where they come from, first word of an error's message.
-
-    Raises:
-        TypeError: if they are anything else.
-    """
+    """Return the metrics of an algorithm's `optimize_agent` as detached tensors by name; `source` is for messages."""
     if isinstance(metrics, tuple) and hasattr(metrics, "_fields"):
         metrics = dict(zip(metrics._fields, metrics, strict=True))
     if not isinstance(metrics, Mapping):
@@ -103,12 +95,8 @@ def merged_metrics(
 ) -> dict[str, torch.Tensor]:
     """Return the metrics of several replicas as those of one process with all their rows.
 
-    Numbers of updates are averaged, update by update. Numbers of rows are joined, as are those of a metric that some
-    replicas have more often than others.
-
-    Args:
-        windows: metrics of each replica by name, [n].
-        of_rows: names of each replica's metrics that have numbers of rows.
+    Numbers of updates are averaged, update by update. Those of rows, which `of_rows` names for each replica, are
+    joined, as are those of a metric that some replicas have more often than others.
     """
     merged: dict[str, torch.Tensor] = {}
     for name in dict.fromkeys(name for window in windows for name in window):
@@ -140,11 +128,7 @@ def all_finite(metrics: Metrics) -> bool:
 
 
 def check_names(traj_info: TrajInfo, opt_info_fields: Sequence[str]) -> None:
-    """Refuse a trajectory whose statistics have the name of a metric: both would be one column.
-
-    Raises:
-        ValueError: if a statistic has the name of a metric.
-    """
+    """Raise ValueError for a statistic of trajectories with the name of a metric: both would be one column."""
     for name in traj_info.statistics():
         if name in opt_info_fields:
             raise ValueError(
@@ -155,11 +139,7 @@ def check_names(traj_info: TrajInfo, opt_info_fields: Sequence[str]) -> None:
 
 
 def check_values(traj_info: TrajInfo) -> None:
-    """Refuse a finished trajectory whose statistics are no numbers.
-
-    Raises:
-        TypeError: if a statistic is no number.
-    """
+    """Raise TypeError for a finished trajectory whose statistics are no numbers."""
     for name, value in traj_info.statistics().items():
         try:
             to_numbers(name, [value])

@@ -32,7 +32,8 @@ def compute_of_run(
         return ComputeSettings(**{**before, "device": affinity.device})
     settings = ComputeSettings()
     if agreement.replicas.rank == 0:
-        n_busy = training.collecting.n_busy(training.sampler)
+        # The process of a sampler without workers counts.
+        n_busy = int(str(training.sampler.plan().get("workers", 1))) if training.collecting.apart else 0
         settings = settings_by_rule(training.agent, affinity, n_busy, fastest=given is not None)
     return replace(agreement.broadcast(settings), device=affinity.device)
 
@@ -69,9 +70,10 @@ def _can_compute(agent: Agent, settings: ComputeSettings) -> bool:
 
     Global streams, and the agent's streams and buffers, stay as they are.
     """
-    agent.to_device(settings)  # before the streams are noted, as it may start those of a GPU
+    agent.to_device(replace(settings, channels_last=False))  # before streams are noted: it may start those of a GPU
     streams, rewind = global_streams(), agent.networks.rewinder()
     try:
+        agent.to_device(settings)  # fails with weights of five dimensions
         with torch.no_grad():
             agent(*buffer_to(example_inputs(agent.env_spaces, 2), settings.device))
     except Exception as error:

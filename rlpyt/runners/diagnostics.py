@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 
@@ -19,21 +20,19 @@ from rlpyt.runners.columns import (
     merged_metrics,
     merged_numbers,
 )
-from rlpyt.runners.hints import divergence_hints
 from rlpyt.runners.training import Training
 from rlpyt.types import StateDict, TrajInfo
 from rlpyt.utils.compute import compilations
 
+_UNBOUNDED = {
+    "clip_grad_norm": "which clips no gradient: try 1",
+    "q_target_clip": "which bounds no target: try the largest return that is possible",
+}
+"""Settings that bound something, and what infinity means there."""
+
 
 class RunLog:
-    """Counters, clocks and metrics of one replica, from which a row of the log is recorded; and the progress bar.
-
-    Args:
-        training: with all parts initialised.
-
-    Raises:
-        ValueError: if a statistic of trajectories has the name of a metric.
-    """
+    """Counters, clocks and metrics of one replica, from which a row of the log is recorded; and the progress bar."""
 
     def __init__(self, training: Training) -> None:
         check_names(training.sampler.new_traj_info(), training.algo.opt_info_fields)
@@ -105,12 +104,7 @@ class RunLog:
     # ---- a row ----
 
     def record_counters(self, n_done: int, new_time: float) -> None:
-        """Record the counters, and the speeds since the last row.
-
-        Args:
-            n_done: iterations that are done.
-            new_time: seconds since the last row in which speeds are counted.
-        """
+        """Record the counters after `n_done` iterations, and the speeds over `new_time` seconds since the last row."""
         training = self._training
         algo, logger = training.algo, training.logger
         updates, rows = algo.update_counter, rows_consumed(algo) * training.agreement.replicas.world_size
@@ -192,3 +186,23 @@ class RunLog:
         self._last_steps, self._last_update_counter = state["last_steps"], state["last_update_counter"]
         rows = self._last_update_counter * rows_per_update(training.algo) * training.agreement.replicas.world_size
         self._last_rows = state.get("last_rows", rows)  # not in a checkpoint of an earlier version
+
+
+def divergence_hints(settings: Mapping[str, object], hyper: Mapping[str, object], precision: str) -> list[str]:
+    """Return what to change first, where an algorithm has some settings, and its schedules stand at `hyper`."""
+    unused = () if settings.get("fixed_alpha") is None else ("alpha_learning_rate",)
+    hints = [
+        f"{name} was {value:g}: try {value / 10:g}"
+        for name, value in hyper.items()
+        if name.endswith("learning_rate") and name not in unused and isinstance(value, float | int) and value
+    ]
+    hints += [f"{name} was inf, {why}" for name, why in _UNBOUNDED.items() if hyper.get(name) == math.inf]
+    if isinstance(clip := hyper.get("clip_grad_norm"), float | int) and 1 < clip < math.inf:
+        hints.append(f"clip_grad_norm was {clip:g}: try 1")
+    if settings.get("normalize_reward") is False:
+        hints.append("rewards were as they came: try normalize_reward=True, or rewards of about 1")
+    if precision != "float32":
+        hints.append(f"the networks computed in {precision}: try settings=ComputeSettings(precision='float32')")
+    if "double_dqn" in settings:
+        hints.append("a model that gives illegal actions -inf must leave one legal action where an episode goes on")
+    return [*hints, "look at the largest observations and rewards, and normalise them"]

@@ -11,7 +11,7 @@ from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
@@ -24,9 +24,6 @@ from rlpyt.logging.space_record import SPACES, unrecorded_in
 from rlpyt.run_records import load_json, printable
 from rlpyt.runners.record import NUMBERS, TAGS, found_in, path_of
 from rlpyt.settings import Settings
-from rlpyt.utils.compute import ComputeSettings
-
-PartT = TypeVar("PartT")
 
 # Modules that a record may name, with those in them. Nothing else is imported.
 _ROOMS = ("agents", "algos", "distributions", "envs", "functional", "models", "replays", "samplers", "spaces", "types")
@@ -69,13 +66,7 @@ _MOST_ENTRIES = 1 << 27
 
 
 class RecordError(ValueError):
-    """Record that cannot be made into a part again: damaged, incomplete, or with names that are not trusted.
-
-    Args:
-        what: is wrong with it.
-        module: that may be trusted, so that the record can be read; empty if that is no remedy.
-        name: of a class or function in it.
-    """
+    """Record that cannot be made into a part again: damaged, incomplete, or with names that are not trusted."""
 
     def __init__(self, what: str, module: str = "", name: str = "") -> None:
         self.what = printable(what)
@@ -85,24 +76,6 @@ class RecordError(ValueError):
         remedy = f"trusted=({self.module!r},) for its module" if name else f"trusted=({self.module!r},)"
         known = f"known=[{name}], or " if name and _is_name(name) else ""
         super().__init__(f"{self.what} If it is yours, give {known}{remedy}." if self.module else self.what)
-
-
-def recorded_runner(
-    kind: type[PartT], path: str | os.PathLike[str], known: Iterable[object], trusted: Iterable[str], changes: Content
-) -> PartT:
-    """Return the runner of an earlier run, which must be of a kind; see `runner_from_params`."""
-    params = read_params(path)
-    record, chosen = params["runner"], params.get("compute")
-    if chose_settings(record) and not {"affinity", "settings"} & changes.keys() and chosen:
-        try:
-            changes = {**changes, "settings": ComputeSettings(**chosen)}
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise RecordError(f"runner_from_params: {path} has {chosen!r:.100} under 'compute': {error}") from None
-    runner = part_from_record(record, known=known, trusted=trusted, **changes)
-    if not isinstance(runner, kind):
-        raise RecordError(f"{path}: the record is one of {type(runner).__name__}; expected that of a runner.")
-    compare_versions(params.get("versions"))
-    return runner
 
 
 def chose_settings(record: Content) -> bool:
@@ -132,16 +105,7 @@ def part_from_record(
 
 
 def read_params(path: str | os.PathLike[str], who: str = "runner_from_params") -> Content:
-    """Return the content of a run's params.json, which has the record of a runner.
-
-    Args:
-        path: the directory of the run, or the file.
-        who: asks, for messages.
-
-    Raises:
-        FileNotFoundError: if there is none.
-        RecordError: if it is damaged, or has no record.
-    """
+    """Return the content of a run's params.json, which has the record of a runner, from its directory or the file."""
     file = Path(path) / "params.json" if Path(path).is_dir() else Path(path)
     if not file.is_file():
         runs = sorted(found.parent.name for found in file.parent.glob("*/params.json"))
@@ -176,6 +140,22 @@ def compare_versions(recorded: object) -> None:
         current_logger().log(printable(f"The record was made with {', '.join(other)}: the numbers may differ."))
 
 
+def logger_settings(directory: Path, recorded: Mapping[str, object]) -> Content:
+    """Return the arguments of `logger_context` that a run keeps when it goes on, or starts again."""
+    defaults: Content = {
+        **{"snapshot_mode": "last", "snapshot_gap": 1, "use_summary_writer": False},
+        **{"verbosity": "table", "line_columns": []},
+    }
+    found = {name: recorded.get(name, default) for name, default in defaults.items()}
+    wrong = next((name for name, x in found.items() if type(x) is not type(defaults[name])), None)
+    if wrong is not None:
+        raise RecordError(
+            f"resume: {directory / 'params.json'} has {found[wrong]!r:.100} under 'logger', {wrong!r}; expected "
+            f"{type(defaults[wrong]).__name__}, as {defaults[wrong]!r}."
+        )
+    return found
+
+
 class Reader:
     """Reader of recorded values; each method takes the place of the value, such as "sampler.EnvCls", for messages.
 
@@ -196,7 +176,7 @@ class Reader:
         self._trusted = tuple(trusted)
         self._n_entries = 0  # of spaces
         self._kinds: dict[str, Callable[[dict[str, Any], str], Any]] = {
-            "name": lambda x, place: self._named(x["name"], place),
+            "name": lambda x, place: self._named(x["name"], place, _may_be_a_setting),
             "partial": self._partial,
             "tuple": lambda x, place: tuple(self.value(x["tuple"], place)),
             "float": lambda x, place: float(x["float"]),
@@ -240,7 +220,9 @@ class Reader:
         settings, changes = record.get("settings"), changes or {}
         if not isinstance(settings, Mapping):
             raise RecordError(f"{self._who}: {place or 'the record'} has no settings; expected a dictionary.")
-        cls = self._class(record.get("class"), place)
+        if not isinstance(path := record.get("class"), str):
+            self._unrecorded(path, place)
+        cls = self._named(path, place, _is_harmless)
         prefix = f"{place}." if place else ""
         kept = {name: self.value(x, prefix + name) for name, x in settings.items() if name not in changes}
         changed = {name: self._changed(settings.get(name), change, prefix + name) for name, change in changes.items()}
@@ -281,30 +263,20 @@ class Reader:
             return self.part(recorded, place, change)
         return change
 
-    def _class(self, path: object, place: str) -> Any:
-        """Return a class that may be called: a class of settings, or a frozen dataclass of rlpyt such as a schedule."""
-        if not isinstance(path, str):
-            self._unrecorded(path, place)
+    def _named(self, path: str, place: str, is_allowed: Callable[[Any], bool]) -> Any:
+        """Return a class or function that was handed in, is trusted, or is allowed."""
         if path in self._known:
             return self._known[path]
         found = self._found(path, place)
-        if self._is_trusted(found.__module__) or _is_harmless(found):
-            return found
-        raise self._refused(path, place)
-
-    def _named(self, path: str, place: str) -> Any:
-        """Return a class or function that is a setting, which the run may call."""
-        if path in self._known:
-            return self._known[path]
-        found = self._found(path, place)
-        if self._is_trusted(found.__module__) or _may_be_a_setting(found):
+        if _is_in(found.__module__, self._trusted) or is_allowed(found):
             return found
         raise self._refused(path, place)
 
     def _found(self, path: str, place: str) -> Any:
         """Return a class or function of a module that may be imported; the name is judged before."""
         module, _, name = path.partition(":")
-        if not (_is_name(module) and _is_name(name) and self._may_import(module)):
+        may_import = module in _PACKAGES or _is_in(module, (*_MODULES, *self._trusted))
+        if not (_is_name(module) and _is_name(name) and may_import):
             raise self._refused(path, place)
         try:
             found = found_in(importlib.import_module(module), name)
@@ -313,12 +285,6 @@ class Reader:
         if not isinstance(found, type | FunctionType | BuiltinFunctionType):
             raise RecordError(f"{self._who}: {place} names {path}; expected a class or function of that module.")
         return found
-
-    def _may_import(self, module: str) -> bool:
-        return module in _PACKAGES or _is_in(module, _MODULES) or self._is_trusted(module)
-
-    def _is_trusted(self, module: str) -> bool:
-        return _is_in(module, self._trusted)
 
     def _refused(self, path: str, place: str) -> RecordError:
         module, _, name = path.partition(":")
@@ -351,15 +317,10 @@ class Reader:
             )
 
     def _check_ids(self, arguments: Mapping[str, object], place: str, is_made: bool = False) -> None:
-        """Judge the ids among the arguments of a call.
+        """Judge the ids among the arguments of a call; `is_made` says that `gymnasium.make`, or its like, gets them.
 
         All other texts are data. `gymnasium.make` imports what stands before the colon of an id, and so may a function
         of the user's that hands one on. What it could not import is no id.
-
-        Args:
-            arguments: by name.
-            place: of them, for messages.
-            is_made: whether it is `gymnasium.make`, or its like, that gets them.
         """
         for name in _IDS:
             text = arguments.get(name)

@@ -78,8 +78,20 @@ def load_agent(
     agent = reader.part(record if isinstance(record, Mapping) else {}, "", {**weights, **changes})
     if not isinstance(agent, Agent):
         raise RecordError(f"load_agent: {directory} has the record of a {type(agent).__name__}; expected an agent's.")
-    _initialize(agent, spaces, directory)
-    _load(agent, found, spaces)
+    try:
+        agent.initialize(spaces)
+    except Exception as error:  # of a model, whose settings the record has
+        raise RecordError(
+            f"load_agent: the {type(agent).__name__} that {directory / 'params.json'} describes cannot be built for "
+            f"{spaces}: {type(error).__name__}: {error}"
+        ) from error
+    try:
+        agent.load_state_dict(found.state)
+    except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"load_agent: the weights of {found.file} do not fit the {type(agent).__name__} that params.json describes "
+            f"for {spaces}; expected those of this agent. Were settings changed, or other env_spaces given? {error}"
+        ) from error
     agent.to_device(ComputeSettings(device=device))
     compare_versions(params.get("versions"))
     return agent
@@ -116,7 +128,19 @@ def _find(directory: Path, snapshot: str | None) -> _Found:
     if (directory / "params.pkl").is_file():
         snapshots.append(directory / "params.pkl")
     found = max(map(_snapshot, snapshots), key=lambda x: x.step, default=None)
-    return _newer_checkpoint(files, found) or found or _nothing(directory)
+    for step in files.steps():
+        if found is not None and step <= found.step:
+            break
+        try:
+            return _checkpoint(files, step)
+        except CheckpointError as error:
+            current_logger().warn(f"The checkpoint of step {step:,} is damaged; the one before is taken. {error}")
+    if found is None:
+        raise FileNotFoundError(
+            f"load_agent: {directory} has no params.pkl, itr_<N>.pkl or checkpoint; expected one of them. Was the "
+            "run's snapshot_mode 'none', or did it end before the first row of its log?"
+        )
+    return found
 
 
 def _snapshot(file: Path) -> _Found:
@@ -131,48 +155,9 @@ def _snapshot(file: Path) -> _Found:
     return _Found(file, steps, dict(state))
 
 
-def _newer_checkpoint(files: CheckpointFiles, found: _Found | None) -> _Found | None:
-    """Return the newest checkpoint that is whole, if it is newer than what was found."""
-    for step in files.steps():
-        if found is not None and step <= found.step:
-            break
-        try:
-            return _checkpoint(files, step)
-        except CheckpointError as error:
-            current_logger().warn(f"The checkpoint of step {step:,} is damaged; the one before is taken. {error}")
-    return None
-
-
 def _checkpoint(files: CheckpointFiles, step: int) -> _Found:
-    saved = files.read(step, rank=0, with_rings=False)  # rows of a replay may be gigabytes
+    saved = files.read(step, with_rings=False)  # rows of a replay may be gigabytes
     state = saved.state.get("agent")
     if not isinstance(state, dict):
         raise CheckpointError(f"load_agent: {files.place(step)} has no state of an agent; expected that of a run.")
     return _Found(files.place(step), step, state)
-
-
-def _nothing(directory: Path) -> _Found:
-    raise FileNotFoundError(
-        f"load_agent: {directory} has no params.pkl, itr_<N>.pkl or checkpoint; expected one of them. Was the run's "
-        "snapshot_mode 'none', or did it end before the first row of its log?"
-    )
-
-
-def _initialize(agent: Agent, spaces: EnvSpaces, directory: Path) -> None:
-    try:
-        agent.initialize(spaces)
-    except Exception as error:  # of a model, whose settings the record has
-        raise RecordError(
-            f"load_agent: the {type(agent).__name__} that {directory / 'params.json'} describes cannot be built for "
-            f"{spaces}: {type(error).__name__}: {error}"
-        ) from error
-
-
-def _load(agent: Agent, found: _Found, spaces: EnvSpaces) -> None:
-    try:
-        agent.load_state_dict(found.state)
-    except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"load_agent: the weights of {found.file} do not fit the {type(agent).__name__} that params.json describes "
-            f"for {spaces}; expected those of this agent. Were settings changed, or other env_spaces given? {error}"
-        ) from error

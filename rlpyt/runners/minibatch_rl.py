@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, Self
 
 from rlpyt.core import EvalResult
-from rlpyt.runners.arguments import check_positions
 from rlpyt.runners.base import MinibatchRlBase
-from rlpyt.runners.rows import Rows, RowsEvaluatedBeside, RowsOfEvaluations, RowsOfTraining
+from rlpyt.runners.rows import Rows, RowsOfEvaluations, RowsOfTraining
 
 
 @dataclass(eq=False)
@@ -19,18 +19,17 @@ class MinibatchRl(MinibatchRlBase):
     """Number of the last trajectories that the statistics are taken over."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Refuse the first argument of rlpyt 0.1 in the place of the algorithm."""
-        check_positions(cls.__name__, args)
+        """Raise TypeError for a number in the place of the algorithm, where rlpyt 0.1 had `log_traj_window`."""
+        if args and isinstance(args[0], Real):
+            raise TypeError(
+                f"{cls.__name__}: got {args[0]!r} without a name; expected algo, agent, sampler and n_steps in this "
+                f"order. Write log_traj_window={args[0]!r}, which was the first argument in rlpyt 0.1."
+            )
         return super().__new__(cls, *args, **kwargs)
 
     def __post_init__(self) -> None:
-        """Refuse an empty window."""
         super().__post_init__()
-        if not self.log_traj_window >= 1:
-            raise ValueError(
-                f"{type(self).__name__}: log_traj_window is {self.log_traj_window!r}; expected a number of "
-                "trajectories from 1."
-            )
+        self.check("log_traj_window", lambda x: x >= 1, "a number of trajectories from 1")
 
     def _make_rows(self) -> Rows:
         return RowsOfTraining(self.training, self._log_infos, int(self.log_traj_window))
@@ -55,7 +54,6 @@ class MinibatchRlEval(MinibatchRlBase):
     judges; before the next row the run waits for it, at most the sampler's worker_timeout without progress."""
 
     def __post_init__(self) -> None:
-        """Refuse a sampler without evaluation environments."""
         super().__post_init__()
         if self.sampler.eval_n_envs < 1:
             raise ValueError(
@@ -64,10 +62,13 @@ class MinibatchRlEval(MinibatchRlBase):
             )
 
     def _make_rows(self) -> Rows:
-        Kind = RowsEvaluatedBeside if self.eval_beside else RowsOfEvaluations
-        on_evaluation = self._hook_calls.on_evaluation
-        self._evaluated = Kind(
-            self.training, self._log_infos, self.evaluate_agent, on_evaluation, self.eval_deterministic
+        self._evaluated = RowsOfEvaluations(
+            self.training,
+            self._log_infos,
+            self.evaluate_agent,
+            self._hook_calls.on_evaluation,
+            self.eval_deterministic,
+            self.eval_beside,
         )
         return self._evaluated
 

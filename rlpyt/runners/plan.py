@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from rlpyt.core import Remark, discount_at_start, hyper_parameters, rows_per_update
-from rlpyt.runners.hints import discount_warning
 from rlpyt.runners.training import Training
-from rlpyt.types import BatchSpec
 from rlpyt.utils.processes import available_cores
 from rlpyt.utils.slurm_job import job_name, visible_gpus
 
@@ -19,33 +17,12 @@ if TYPE_CHECKING:
 _OF_EACH = ("batch", "rows an update", "replay rows", "replay bytes", "workers", "cores")
 _WIDTH = 100  # of a line of the text
 
-
-def plan_of_replicas(
-    plan: Mapping[str, object], n_replicas: int, batch_spec: BatchSpec, rows_per_update: int
-) -> dict[str, object]:
-    """Return a plan with the number of replicas, and with names that say what is of each of them.
-
-    Args:
-        plan: of this replica.
-        n_replicas: how many there are.
-        batch_spec: of this replica.
-        rows_per_update: rows that an update consumes in this replica.
-    """
-    T, B = batch_spec
-    named = {f"{name} of each replica" if name in _OF_EACH else name: value for name, value in plan.items()}
-    of_all = {"batch of all": f"T {T} x B {B * n_replicas}", "rows an update of all": rows_per_update * n_replicas}
-    return {"replicas": n_replicas, **of_all, **named}
+_SHORT = 0.9
+"""Discount from which down a run is warned of it: rewards 44 steps ahead count one hundredth."""
 
 
 def plan_of_job(device: str) -> dict[str, object]:
-    """Return what the plan says of the cores and GPUs that a job system has given to this process.
-
-    Args:
-        device: on which it learns.
-
-    Returns:
-        The entries by name; none outside of a job.
-    """
+    """Return what the plan says of the cores and GPUs that a job system has given to this process, if one has."""
     job, gpus = job_name(), visible_gpus()
     if not job:
         return {}
@@ -59,7 +36,7 @@ def log_plan(training: Training, seed: int, evaluation: Mapping[str, object], re
     algo, agent, sampler = training.algo, training.agent, training.sampler
     of_algo = algo.plan()
     warnings = cast(list[str], of_algo.pop("warnings", []))
-    plan = {
+    plan: dict[str, object] = {
         "seed": seed,
         "iterations": training.n_itr,
         "steps": training.n_itr * training.steps_per_itr,
@@ -73,8 +50,11 @@ def log_plan(training: Training, seed: int, evaluation: Mapping[str, object], re
         **training.compute.as_dict(),
         **plan_of_job(training.compute.device),
     }
-    if (n_replicas := training.agreement.replicas.world_size) > 1:
-        plan = plan_of_replicas(plan, n_replicas, sampler.batch_spec, rows_per_update(algo))
+    if (n := training.agreement.replicas.world_size) > 1:
+        T, B = sampler.batch_spec
+        of_all = {"batch of all": f"T {T} x B {B * n}", "rows an update of all": rows_per_update(algo) * n}
+        named = {f"{name} of each replica" if name in _OF_EACH else name: value for name, value in plan.items()}
+        plan = {"replicas": n, **of_all, **named}
     table = PlanTable(plan, {name: text for name, text in of_algo.items() if isinstance(text, Remark)})
     training.logger.log_drawn(table.text(), table.drawn)
     for warning in filter(None, [*warnings, discount_warning(algo.discount, record)]):
@@ -125,3 +105,17 @@ class PlanTable:
 
 def _wrapped(line: str, indent: int) -> str:
     return textwrap.fill(line, _WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False)
+
+
+def discount_warning(discount: object, record: str) -> str | None:
+    """Return a warning of a discount that few environments are learned with; None where there is nothing to say.
+
+    Nothing is said of a schedule, nor of 0, which means one step. The record names the environment: Pendulum is learned
+    with 0.9.
+    """
+    if not isinstance(discount, float | int) or not 0 < discount <= _SHORT or "pendulum" in record.lower():
+        return None
+    return (
+        f"discount is {discount:g}, with which the agent looks about {1 / (1 - discount):.0f} steps ahead "
+        "(1 / (1 - discount)). Unless its episodes are as short as that, set discount to 0.99."
+    )

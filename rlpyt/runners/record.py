@@ -19,8 +19,7 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import PurePath
@@ -44,14 +43,14 @@ TAGS = frozenset(
 """Keys that mark a recorded value; a dictionary that has one of them is recorded as pairs."""
 _MAX_DEPTH = 15
 _PLAIN = (bool, int, float, str, type(None))
+_WEIGHTS = object()
 _NAMED = (type, FunctionType, BuiltinFunctionType, MethodType)
 
 
 def record_of(part: Settings) -> tuple[dict[str, Json], list[str]]:
     """Return the record of a part, and of every setting that it lacks the place and the reason; never raises.
 
-    Args:
-        part: its class is recorded by its name, its settings as `all_settings(part)` returns them.
+    Its class is recorded by its name, its settings as `all_settings(part)` returns them.
     """
     recorder = _Recorder()
     return recorder.part(part), recorder.missing
@@ -84,23 +83,18 @@ def at_default(part: Settings) -> set[str]:
     return inner | {name for name, x in plain.items() if x is defaults[name] or x == defaults[name]}
 
 
-def class_names_of(part: object, name: str) -> dict[str, str]:
-    """Return the names of a part's class, and of the classes and functions among its settings, by their places.
-
-    Args:
-        part: of a run.
-        name: its own place.
-    """
-    given = all_settings(part) if isinstance(part, Settings) else {}
-    own = {f"{name}.{key}": value.__name__ for key, value in given.items() if isinstance(value, _NAMED)}
-    return {name: type(part).__name__, **own}
-
-
 def settings_of_all_starts(runner: Settings, n_replicas: int) -> dict[str, object]:
-    """Return the settings of a runner that are the same in all starts of a run, by name, its classes among them."""
-    given = all_settings(runner)
-    names = [class_names_of(given[name], name) for name in ("algo", "agent", "sampler")]
-    return {**{place: x for own in names for place, x in own.items()}, **settings_of(runner), "replicas": n_replicas}
+    """Return the settings of a runner that are the same in all starts of a run, by their places.
+
+    Of its parts, and of the classes and functions among their settings, they have the names.
+    """
+    given, names = all_settings(runner), dict[str, object]()
+    for place in ("algo", "agent", "sampler"):
+        part = given[place]
+        settings = all_settings(part) if isinstance(part, Settings) else {}
+        names[place] = type(part).__name__
+        names |= {f"{place}.{key}": value.__name__ for key, value in settings.items() if isinstance(value, _NAMED)}
+    return {**names, **settings_of(runner), "replicas": n_replicas}
 
 
 def _leaves(value: Json, place: str) -> Iterator[tuple[str, Json]]:
@@ -148,12 +142,11 @@ class _Recorder:
 
     def part(self, part: Settings) -> dict[str, Json]:
         """Record the class of a part and its settings; weights are left out."""
-        settings: dict[str, Json] = {}
-        for name, value in all_settings(part).items():
-            with self._at(name):
-                is_state = name.startswith("initial_") and name.endswith("_state_dict")
-                settings[name] = self._lacks("weights") if is_state and value is not None else self.value(value)
-        return {"class": self._path(type(part)), "settings": settings}
+        given = dict(all_settings(part))
+        for name, value in given.items():
+            if name.startswith("initial_") and name.endswith("_state_dict") and value is not None:
+                given[name] = _WEIGHTS
+        return self._settings(part, given)
 
     def value(self, value: object) -> Json:
         """Record any value."""
@@ -172,11 +165,13 @@ class _Recorder:
             return value  # type: ignore[no-any-return]
         if isinstance(value, float):
             return float(value) if math.isfinite(value) else {"float": str(float(value))}
+        if value is _WEIGHTS:
+            return self._lacks("weights")
         for kinds, record in self._kinds().items():
             if isinstance(value, kinds):
                 return record(value)
         if is_dataclass(value):
-            return self._dataclass(value)
+            return self._settings(value, {f.name: getattr(value, f.name) for f in fields(value) if f.init})
         return self._lacks(_article(type(value)))
 
     def _kinds(self) -> dict[Any, Callable[[Any], Json]]:
@@ -186,7 +181,7 @@ class _Recorder:
             np.ndarray | torch.Tensor: self._array,
             spaces.Space: self._space,
             Mapping: self._mapping,
-            list: self._list,
+            list: lambda x: [self.value(item) for item in x],
             tuple: self._tuple,
             partial: self._partial,
             _NAMED: self._named,
@@ -195,28 +190,27 @@ class _Recorder:
             PurePath: lambda x: {"path": str(x)},
         }
 
-    def _dataclass(self, value: Any) -> Json:
-        settings: dict[str, Json] = {}
-        for f in fields(value):
-            if f.init:
-                with self._at(f.name):
-                    settings[f.name] = self.value(getattr(value, f.name))
-        return {"class": self._path(type(value)), "settings": settings}
+    def _settings(self, part: object, settings: Mapping[str, object]) -> dict[str, Json]:
+        recorded = self._items(settings)
+        return {"class": self._path(type(part)), "settings": recorded}
+
+    def _items(self, items: Mapping[str, object]) -> dict[str, Json]:
+        recorded: dict[str, Json] = {}
+        for name, value in items.items():
+            self._places.append(name)
+            recorded[name] = self.value(value)
+            self._places.pop()
+        return recorded
 
     def _mapping(self, value: Mapping[Any, object]) -> Json:
         if all(type(key) is str for key in value) and not TAGS.intersection(value):
-            recorded: dict[str, Json] = {}
-            for key, item in value.items():
-                with self._at(key):
-                    recorded[key] = self.value(item)
-            return recorded
+            return self._items(value)
         return {"dict": [[self.value(key), self.value(item)] for key, item in value.items()]}
 
-    def _list(self, value: Iterable[object]) -> list[Json]:
-        return [self.value(item) for item in value]
-
     def _tuple(self, value: tuple[object, ...]) -> Json:
-        return {"tuple": self._list(value)} if type(value) is tuple else self._lacks(_article(type(value)))
+        if type(value) is not tuple:
+            return self._lacks(_article(type(value)))
+        return {"tuple": [self.value(item) for item in value]}
 
     def _partial(self, value: partial[Any]) -> Json:
         keywords = dict(value.keywords)
@@ -247,14 +241,6 @@ class _Recorder:
     def _lacks(self, what: str) -> dict[str, Json]:
         self.missing.append(f"{'.'.join(self._places) or 'the runner'} ({what})")
         return {"unrecorded": what}
-
-    @contextmanager
-    def _at(self, name: str) -> Iterator[None]:
-        self._places.append(name)
-        try:
-            yield
-        finally:
-            self._places.pop()
 
 
 def _article(cls: type) -> str:

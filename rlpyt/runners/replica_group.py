@@ -48,7 +48,6 @@ class ReplicaSettings(Settings):
     "global": those of all together. All other numbers, the evaluation's among them, are those of the run."""
 
     def __post_init__(self) -> None:
-        """Refuse values that are not known."""
         super().__post_init__()
         check_reduction(type(self).__name__, self.reduction)
         if self.batch_sizes not in get_args(BatchSizes):
@@ -68,15 +67,21 @@ class ReplicaGroup:
         runner: name of its class, for messages.
         affinity: as the runner was given it.
         settings: of several replicas; None is a run of this process alone.
+        apart: whether samplers have processes of their own. Each is a share of the sampler then, and the affinity may
+            have the parts "optimizer" and "sampler".
 
     Raises:
         ValueError: if the number of replicas is below 1, or not that of the affinities.
     """
 
     def __init__(
-        self, runner: str, affinity: Kwargs | Sequence[Kwargs] | None, settings: ReplicaSettings | None = None
+        self,
+        runner: str,
+        affinity: Kwargs | Sequence[Kwargs] | None,
+        settings: ReplicaSettings | None = None,
+        apart: bool = False,
     ) -> None:
-        self._runner, self._affinity, self._is_alone = runner, affinity, settings is None
+        self._runner, self._affinity, self._is_alone, self._apart = runner, affinity, settings is None, apart
         self._settings = settings or ReplicaSettings(n_replicas=1)
         self._launched = None if self._is_alone else Launched.from_environment()
         self._rank = self._launched.local_rank if self._launched else 0  # among those of this machine
@@ -87,8 +92,8 @@ class ReplicaGroup:
         """With the other replicas, while a training goes on."""
         self.cores = Affinity.from_mapping(self.affinity())
         """Cores and devices of this process."""
-        self.shares_sampler = self.shares_algo = self._settings.batch_sizes == "global"
-        """Whether the sampler's batch_B, and the algorithm's batch size, are those of all replicas together."""
+        self._shares_algo = self._settings.batch_sizes == "global"
+        self._shares_sampler = self._shares_algo or apart  # its batch_B is that of all replicas together
         if not self._is_alone and self._launched is None:
             self._check_number()
 
@@ -102,7 +107,7 @@ class ReplicaGroup:
         self.agreement = Agreement(replicas)
 
     def _check_number(self) -> None:
-        """Refuse a number of replicas that contradicts the affinity."""
+        """Raise ValueError for a number of replicas that contradicts the affinity."""
         n, given = self.n_started(), self.affinities()
         if n != len(given) and (len(given) > 1 or isinstance(self._affinity, Sequence)):
             raise ValueError(
@@ -118,32 +123,35 @@ class ReplicaGroup:
 
     # ---- shares ----
 
-    def check_shares(self, algo: Algorithm[Agent], sampler: Sampler) -> None:
-        """Refuse batch sizes that the replicas cannot divide, before there are any."""
-        self._shares(algo, sampler, self._world_size())
-
-    def share_of(self, algo: Algorithm[Agent], sampler: Sampler) -> tuple[Algorithm[Agent], Sampler]:
-        """Return the algorithm and the sampler of this replica; see `share` of both."""
-        return self._shares(algo, sampler, self.replicas.world_size)
-
-    def _shares(self, algo: Algorithm[Agent], sampler: Sampler, n: int) -> tuple[Algorithm[Agent], Sampler]:
-        of_algo, of_sampler = self.shares_algo and n > 1, self.shares_sampler and n > 1
+    def share_of(
+        self, algo: Algorithm[Agent], sampler: Sampler, n: int | None = None
+    ) -> tuple[Algorithm[Agent], Sampler]:
+        """Return the algorithm and the sampler of one of n replicas, by default those of now; see `share` of both."""
+        n = n or self.replicas.world_size
+        of_algo, of_sampler = self._shares_algo and n > 1, self._shares_sampler and n > 1
         return algo.share(n) if of_algo else algo, sampler.share(n) if of_sampler else sampler
 
     def steps_of_all(self, steps: int) -> int:
         """Return the environment steps of all replicas in a batch of `steps` rows of the sampler as it was given."""
-        return steps if self.shares_sampler else steps * self.replicas.world_size
+        return steps if self._shares_sampler else steps * self.replicas.world_size
 
     # ---- cores and numbers ----
 
     def affinities(self) -> list[Kwargs]:
         """Return the affinity of each replica of this machine, or one for all of them."""
-        return list(self._affinity) if isinstance(self._affinity, Sequence) else [dict(self._affinity or {})]
+        if isinstance(self._affinity, Sequence):
+            return list(self._affinity)
+        return optimizer_parts(self._affinity or {}) if self._apart else [dict(self._affinity or {})]
 
     def affinity(self) -> Kwargs | None:
         """Return the affinity of this replica, with its share of the machine's cores where it names none."""
         own = self._affinity
-        if not self._is_alone and isinstance(own, Sequence):
+        if self._apart:
+            parts = self.affinities()
+            if not parts:
+                raise ValueError(f"{self._runner}: affinity is an empty list; expected one dictionary or more.")
+            own = parts[min(self._rank, len(parts) - 1)]
+        elif not self._is_alone and isinstance(own, Sequence):
             if not self._rank < len(own):
                 raise ValueError(
                     f"{self._runner}: affinity has {len(own)} dictionaries, and this is replica {self._rank} of its "
@@ -154,15 +162,18 @@ class ReplicaGroup:
 
     def sampler_affinity(self) -> Kwargs:
         """Return the affinity of a process for the sampler alone."""
-        return sampler_part(self._affinity or {}, self.replicas.rank, self.replicas.world_size)  # type: ignore[arg-type]
+        if isinstance(self._affinity, Sequence):
+            return sampler_part(self._affinity[min(self._rank, len(self._affinity) - 1)])
+        return sampler_part(self._affinity or {}, self.replicas.rank, self.replicas.world_size)
 
     def n_started(self) -> int:
         """Return how many replicas this process starts, itself counted."""
         if self._settings.n_replicas is not None:
             return whole(self._settings, "n_replicas")
-        return len(self.affinities()) if isinstance(self._affinity, Sequence) else available_cores()
+        given = self._apart or isinstance(self._affinity, Sequence)
+        return len(self.affinities()) if given else available_cores()
 
-    def _world_size(self) -> int:
+    def world_size(self) -> int:
         """Return how many replicas the run has: each process of a launcher is one."""
         return self.n_started() if self._launched is None else self._launched.world_size
 
@@ -177,13 +188,11 @@ class ReplicaGroup:
     def joined(self, runner: Trains, settings: object, defer: Callable[[int], bool]) -> Iterator[None]:
         """Be one of the replicas while the block runs; start the others, and stop them at the end, if they are ours.
 
-        Args:
-            runner: not started; replicas that are started here get copies.
-            settings: of the computation, as they were given.
-            defer: called with a signal; true if it will end the run later.
+        These get copies of the runner. `settings` are those of the computation, as they were given. `defer` is called
+        with a signal, and returns true if it will end the run later.
         """
         joining, self._joining = self._joining, None
-        world_size = self._world_size()
+        world_size = self.world_size()
         if self._launched is not None and self._settings.n_replicas not in (None, world_size):
             raise ValueError(
                 f"{self._runner}: n_replicas is {self._settings.n_replicas}, and the launcher has started {world_size} "
@@ -280,37 +289,3 @@ class ReplicaGroup:
             if error is not None:
                 self._group.report(error)
             self._group.leave()
-
-
-class LearnerGroup(ReplicaGroup):
-    """The processes that learn in a run whose samplers have processes of their own; each has a share of the sampler.
-
-    Args and errors are those of `ReplicaGroup`. The affinity may have the parts "optimizer" and "sampler".
-    """
-
-    def __init__(self, runner: str, affinity: Kwargs | Sequence[Kwargs] | None, settings: ReplicaSettings) -> None:
-        super().__init__(runner, affinity, settings)
-        self.shares_sampler = True
-
-    def affinities(self) -> list[Kwargs]:
-        """Return the affinity of each process that learns, one for all where there is one dictionary."""
-        several = isinstance(self._affinity, Sequence)
-        return list(self._affinity) if several else optimizer_parts(self._affinity or {})  # type: ignore[arg-type]
-
-    def n_started(self) -> int:
-        """Return how many learners this process starts, itself counted."""
-        return super().n_started() if self._settings.n_replicas is not None else len(self.affinities())
-
-    def affinity(self) -> Kwargs | None:
-        """Return the affinity of this learner."""
-        parts = self.affinities()
-        if not parts:
-            raise ValueError(f"{self._runner}: affinity is an empty list; expected one dictionary or more.")
-        own = dict(parts[min(self._rank, len(parts) - 1)])
-        return {**own, "master_cpus": self._cpus} if self._cpus else own
-
-    def sampler_affinity(self) -> Kwargs:
-        """Return the affinity of the process of the sampler."""
-        if isinstance(self._affinity, Sequence):
-            return sampler_part(self.affinities()[min(self._rank, len(self._affinity) - 1)])
-        return super().sampler_affinity()

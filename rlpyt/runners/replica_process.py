@@ -39,16 +39,7 @@ class Joins(Protocol):
 
 
 class ReplicaServer(CallServer):
-    """Server of the process of a replica, which trains when it is asked.
-
-    Args:
-        rank: of the replica.
-        progress: of the process.
-        runner: of the run, not started.
-        group: of that runner.
-        world_size: replicas.
-        port: of the store of replica 0, on this machine.
-    """
+    """Server of the process of a replica; `port` is that of the store of replica 0, on this machine."""
 
     def __init__(self, rank: int, progress: Progress, runner: Trains, group: Joins, world_size: int, port: int) -> None:
         self._runner = runner
@@ -64,12 +55,7 @@ class ReplicaServer(CallServer):
 
 @contextmanager
 def started_replicas(runner: Trains, group: Joins, world_size: int) -> Iterator[tuple[dist.Store, list[Worker]]]:
-    """Start replicas 1, 2, ... of a run, and stop them when the block ends in any way.
-
-    Args:
-        runner: not started; the others get copies.
-        group: of that runner.
-        world_size: replicas, this one counted.
+    """Start replicas 1, 2, ... of a run, with copies of the runner, and stop them when the block ends in any way.
 
     Yields:
         The store by which they find each other, and the processes.
@@ -86,7 +72,7 @@ def started_replicas(runner: Trains, group: Joins, world_size: int) -> Iterator[
                 rank, ReplicaServer, args, _START_METHOD, has_workers=True, obeys_sigterm=True, role="Replica"
             )
             workers.append(worker)
-            workers[-1].send(call(ReplicaServer.train))
+            worker.send(call(ReplicaServer.train))
         yield store, workers
         receive_all(workers, _END_SECONDS)
     except BaseException:
@@ -108,13 +94,9 @@ class _Interruption(EndOfRun):
 
 @contextmanager
 def interrupted_by_an_end(workers: Sequence[Worker], error: Callable[[Worker], Exception | None]) -> Iterator[None]:
-    """Raise an error, as Ctrl-C does, as soon as one of some processes has ended while the block runs.
+    """Raise what `error` returns, as Ctrl-C does, as soon as one of some processes has ended while the block runs.
 
     Outside of the main thread nothing is raised.
-
-    Args:
-        workers: their processes.
-        error: returns what is raised; None raises nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

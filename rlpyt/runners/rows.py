@@ -87,12 +87,7 @@ class Rows(ABC):
 
 
 class RowsOfTraining(Rows):
-    """Rows with statistics of the last trajectories that training itself has completed.
-
-    Args:
-        training: see `Rows`, as `record_infos`.
-        window: number of trajectories.
-    """
+    """Rows with statistics of the last trajectories that training itself has completed, at most `window` of them."""
 
     def __init__(self, training: Training, record_infos: RecordInfos, window: int) -> None:
         super().__init__(training, record_infos)
@@ -101,15 +96,13 @@ class RowsOfTraining(Rows):
     def begin(self, log: RunLog) -> None:
         """Begin with an empty window."""
         super().begin(log)
-        self._traj_infos: deque[TrajInfo] = deque(maxlen=self._window)
-        self._traj_itrs: deque[int] = deque(maxlen=self._window)
+        self._last: deque[tuple[int, TrajInfo]] = deque(maxlen=self._window)  # with their iterations
         self._new_completed_trajs = 0
 
     def add(self, itr: int, traj_infos: Sequence[TrajInfo]) -> None:
         """Keep the last trajectories."""
         self._new_completed_trajs += len(traj_infos)
-        self._traj_infos.extend(traj_infos)
-        self._traj_itrs.extend([itr] * len(traj_infos))
+        self._last.extend((itr, info) for info in traj_infos)
 
     def write(self, n_done: int) -> None:
         """Write one row."""
@@ -128,20 +121,18 @@ class RowsOfTraining(Rows):
     def _gathered(self) -> tuple[int, list[TrajInfo]]:
         """Return how many trajectories all replicas have completed since the last row, and the last of the run."""
         # In the order of one process that has all environments. An own sampler may not say where a trajectory ended.
-        own = [
-            (info.ended_at or (itr, 0, 0), info) for itr, info in zip(self._traj_itrs, self._traj_infos, strict=True)
-        ]
+        own = [(info.ended_at or (itr, 0, 0), info) for itr, info in self._last]
         n_new, windows = zip(*self._training.agreement.gather((self._new_completed_trajs, own)), strict=True)
         if len(windows) == 1:
-            return self._new_completed_trajs, list(self._traj_infos)
+            return self._new_completed_trajs, [info for _, info in self._last]
         traj_infos = [info for _, info in sorted(chain.from_iterable(windows), key=itemgetter(0))]
         return sum(n_new), traj_infos[-self._window :]
 
     def state_dict(self) -> StateDict:
         """Return the last trajectories."""
         return {
-            "traj_infos": self._training.sampler.traj_states.saved(self._traj_infos),
-            "traj_itrs": list(self._traj_itrs),
+            "traj_infos": self._training.sampler.traj_states.saved([info for _, info in self._last]),
+            "traj_itrs": [itr for itr, _ in self._last],
             "new_completed_trajs": self._new_completed_trajs,
         }
 
@@ -150,25 +141,30 @@ class RowsOfTraining(Rows):
         sampler = self._training.sampler
         for itr, saved in zip(state["traj_itrs"], state["traj_infos"], strict=True):
             # None, if a class of the user's has no state.
-            restored = sampler.traj_states.restored([saved], sampler.new_traj_info)
-            self._traj_infos.extend(restored)
-            self._traj_itrs.extend([itr] * len(restored))
+            self._last.extend((itr, x) for x in sampler.traj_states.restored([saved], sampler.new_traj_info))
         self._new_completed_trajs = state["new_completed_trajs"]
 
 
 class RowsOfEvaluations(Rows):
-    """Rows with statistics of an evaluation, which is made before the row is written.
+    """Rows with statistics of an evaluation, in the run before the row is written, or in a process of its own.
 
-    Rows before the first update have none, as the agent is still the one of the first evaluation.
+    Rows before the first update have none, as the agent is still the one of the first evaluation. With `beside` a row
+    is begun with the counters and metrics of its step, and ended when its evaluation is done. At most one is under
+    way. Replica 0 has the only process, which runs the whole quota.
 
     Args:
         training: see `Rows`, as `record_infos`.
         evaluate: `evaluate_agent` of the runner, which calls `evaluate` unless a subclass replaces it.
         on_evaluation: is given each evaluation, that of all replicas, and the step of its agent.
         deterministic: whether the most probable action is taken instead of a sampled one.
+        beside: whether a process of its own evaluates.
     """
 
     first = True
+    evaluator: EvaluatorBeside | None = None
+    """Of replica 0, where it evaluates beside; known after `start`."""
+    under_way: HeldRow | None = None
+    """Row that was begun, whose evaluation goes on."""
     _begun = False  # whether the evaluation of a row was only begun
 
     def __init__(
@@ -178,14 +174,23 @@ class RowsOfEvaluations(Rows):
         evaluate: Callable[[int], EvalResult],
         on_evaluation: Callable[[EvalResult, int], None],
         deterministic: bool,
+        beside: bool,
     ) -> None:
         super().__init__(training, record_infos)
         self._evaluate, self._on_evaluation, self._deterministic = evaluate, on_evaluation, deterministic
+        self.beside = beside
 
     def plan(self) -> dict[str, object]:
         """Return where evaluations run."""
         where = "beside learning" if self.beside else "in the run"
         return {"evaluation": f"{where}, in {self._training.sampler.eval_n_envs} environments"}
+
+    def start(self, run: Run, undo: ExitStack) -> None:
+        """Start the process that evaluates, if there is to be one."""
+        if self.beside and run.rank == 0:
+            self.evaluator = self._training.sampler.evaluator_beside(self._training.agent, run)
+            undo.callback(self.evaluator.shutdown)
+            undo.callback(self._end_early)
 
     def begin(self, log: RunLog) -> None:
         """Begin to count the time of evaluations."""
@@ -193,8 +198,21 @@ class RowsOfEvaluations(Rows):
         self._cum_eval_time = self._cum_eval_wait_time = 0.0
         self._last_score = -1, 0.0  # iterations done, and mean return
 
+    def add(self, itr: int, traj_infos: Sequence[TrajInfo]) -> None:
+        """Write the row under way as soon as its evaluation is done."""
+        if self.under_way is not None and self._end(wait=False):
+            self.log.end_bar()  # a table was printed
+            self.log.show_bar()
+
+    # ---- evaluations ----
+
     def evaluate(self, itr: int) -> EvalResult:
-        """Run an evaluation, or this replica's share of it, and count its time."""
+        """Run an evaluation, or this replica's share of it; one beside is only begun, and has no episodes yet."""
+        if self.beside:
+            self._begun = True
+            if self.evaluator is not None:
+                self.evaluator.start(itr, self._deterministic)
+            return NO_EVALUATION
         start, sampler = time.monotonic(), self._training.sampler
         # An own sampler's method may have no such argument, and needs none where nothing is asked of it.
         options = {"deterministic": True} if self._deterministic else {}
@@ -232,10 +250,17 @@ class RowsOfEvaluations(Rows):
             )
         self._on_evaluation(result, step)
 
+    def score(self, n_done: int) -> float | None:
+        """Return the mean return of the evaluation after `n_done` iterations, if there was one in the run."""
+        evaluated, score = self._last_score
+        return score if evaluated == n_done else None
+
+    # ---- rows ----
+
     def write(self, n_done: int) -> None:
-        """Evaluate, and write one row."""
+        """Evaluate and write one row, or begin both."""
         training, logger, log = self._training, self._training.logger, self.log
-        train_time = log.seconds_since_row
+        step, train_time = n_done * training.steps_per_itr, log.seconds_since_row
         self.complete()  # rows stay in order
         self._begun = False
         unchanged = 0 < n_done <= training.algo.min_itr_learn
@@ -244,13 +269,19 @@ class RowsOfEvaluations(Rows):
         result = NO_EVALUATION if unchanged else self._evaluate_together(n_done)
         self._record_evaluation(result)
         with logger.tabular_prefix("Diagnostics/"):
-            logger.record_tabular("CumTrainTime", log.seconds - self._seconds_not_training())
+            not_training = self._cum_eval_wait_time if self.beside else self._cum_eval_time
+            logger.record_tabular("CumTrainTime", log.seconds - not_training)
             log.record_counters(n_done, train_time)
-        self._finish(n_done, result)
+        if self._begun and self.evaluator is not None:
+            self._row_metrics = log.take_metrics()  # later those of the next row are among them
+            self._record_infos([])
+            self.under_way = logger.hold_tabular(step)
+        else:
+            self._record_infos(result.traj_infos)
+            logger.dump_tabular(step)
+        if n_done == training.n_itr:
+            self.complete()
         log.end_row()
-
-    def _seconds_not_training(self) -> float:
-        return self._cum_eval_time
 
     def _record_evaluation(self, result: EvalResult) -> None:
         logger = self._training.logger
@@ -259,80 +290,14 @@ class RowsOfEvaluations(Rows):
             logger.record_tabular("TrajsInEval", len(result.traj_infos))
             logger.record_tabular("TrajsUnfinishedInEval", result.unfinished)
             logger.record_tabular("CumEvalTime", self._cum_eval_time)
-
-    def _finish(self, n_done: int, result: EvalResult) -> None:
-        self._record_infos(result.traj_infos)
-        self._training.logger.dump_tabular(n_done * self._training.steps_per_itr)
-
-    def score(self, n_done: int) -> float | None:
-        """Return the mean return of the evaluation after `n_done` iterations, if there was one in the run."""
-        evaluated, score = self._last_score
-        return score if evaluated == n_done else None
-
-    def state_dict(self) -> StateDict:
-        """Return the time of evaluations."""
-        return {"cum_eval_time": self._cum_eval_time, "cum_eval_wait_time": self._cum_eval_wait_time}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Take over what `state_dict` returned."""
-        self._cum_eval_time, self._cum_eval_wait_time = state["cum_eval_time"], state["cum_eval_wait_time"]
-
-
-class RowsEvaluatedBeside(RowsOfEvaluations):
-    """Rows whose evaluation a process of its own makes while learning goes on; a row is written when it is done.
-
-    A row is begun with the counters and metrics of its step, and at most one is under way. Replica 0 has the only
-    process, which runs the whole quota. Args are those of `RowsOfEvaluations`.
-    """
-
-    beside = True
-    evaluator: EvaluatorBeside | None = None
-    """Of replica 0; known after `start`."""
-    under_way: HeldRow | None = None
-    """Row that was begun, whose evaluation goes on."""
-
-    def start(self, run: Run, undo: ExitStack) -> None:
-        """Start the process that evaluates."""
-        if run.rank == 0:
-            self.evaluator = self._training.sampler.evaluator_beside(self._training.agent, run)
-            undo.callback(self.evaluator.shutdown)
-            undo.callback(self._end_early)
-
-    def evaluate(self, itr: int) -> EvalResult:
-        """Begin the evaluation, whose result the row gets later; until then it has no episodes."""
-        self._begun = True
-        if self.evaluator is not None:
-            self.evaluator.start(itr, self._deterministic)
-        return NO_EVALUATION
-
-    def add(self, itr: int, traj_infos: Sequence[TrajInfo]) -> None:
-        """Write the row under way as soon as its evaluation is done."""
-        if self.under_way is not None and self._end(wait=False):
-            self.log.end_bar()  # a table was printed
-            self.log.show_bar()
+            if self.beside:
+                logger.record_tabular("CumEvalWaitTime", self._cum_eval_wait_time)
 
     def complete(self) -> None:
         """Write the row under way when its evaluation is done."""
         # Other replicas have no row under way. They wait along in steps, as a call of theirs has a time limit.
-        while self._training.agreement.broadcast(self.under_way is not None):
+        while self.beside and self._training.agreement.broadcast(self.under_way is not None):
             self._end(wait=True)
-
-    def _seconds_not_training(self) -> float:
-        return self._cum_eval_wait_time
-
-    def _record_evaluation(self, result: EvalResult) -> None:
-        super()._record_evaluation(result)
-        self._training.logger.record_tabular("Diagnostics/CumEvalWaitTime", self._cum_eval_wait_time)
-
-    def _finish(self, n_done: int, result: EvalResult) -> None:
-        if self._begun and self.evaluator is not None:
-            self._row_metrics = self.log.take_metrics()  # later those of the next row are among them
-            self._record_infos(result.traj_infos)
-            self.under_way = self._training.logger.hold_tabular(n_done * self._training.steps_per_itr)
-        else:
-            super()._finish(n_done, result)
-        if n_done == self._training.n_itr:
-            self.complete()
 
     def _end(self, wait: bool) -> bool:
         """Write the row under way if its evaluation is done, or is within half a second; return whether it was."""
@@ -369,3 +334,11 @@ class RowsEvaluatedBeside(RowsOfEvaluations):
             step = self.under_way.step
             self._write_under_way(NO_EVALUATION)
             self._training.logger.log(f"The row of step {step:,} has no evaluation: the run ended before it was done.")
+
+    def state_dict(self) -> StateDict:
+        """Return the time of evaluations."""
+        return {"cum_eval_time": self._cum_eval_time, "cum_eval_wait_time": self._cum_eval_wait_time}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Take over what `state_dict` returned."""
+        self._cum_eval_time, self._cum_eval_wait_time = state["cum_eval_time"], state["cum_eval_wait_time"]

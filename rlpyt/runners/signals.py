@@ -1,20 +1,24 @@
-"""Reasons to end a run early: signals, and the end of its time."""
+"""Reasons to end a run early: signals, the end of its time, and a request."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from math import inf
 from types import FrameType
 
+from rlpyt.logging.checkpoint_files import Content
 from rlpyt.logging.run_directory import PREEMPTED
+from rlpyt.runners.training import Training
 from rlpyt.utils.output import drop_lost_output
 from rlpyt.utils.worker_main import STOP_SIGNALS
 
+_LETS_GO_ON = re.compile(r"(n_steps|hooks)\b")
 _SAME_SECONDS = 2.0
 # One request may come as several signals. A shell passes SIGHUP on, and when it ends the kernel sends it again.
 # `timeout` sends SIGTERM to its child and to the group. A login that ends sends both.
@@ -44,11 +48,7 @@ class Preemption:
         self._end: float | None = None  # None while no checkpoint can be saved
 
     def begin(self, max_minutes: float) -> None:
-        """Take requests from now on.
-
-        Args:
-            max_minutes: minutes until the end of the run's time; inf for no end.
-        """
+        """Take requests from now on; the run's time ends in `max_minutes`."""
         self._end = time.monotonic() + 60.0 * max_minutes
 
     def defer(self, signum: int) -> bool:
@@ -72,15 +72,49 @@ class Preemption:
         return "max_time is over" if (self._end or inf) <= time.monotonic() else ""
 
 
+class Stop:
+    """Request to stop a run at a row of its log, which its replicas agree on."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+        """Why the run has stopped; empty if it has not."""
+        self._request = ""
+
+    def request(self, reason: str) -> None:
+        """Stop the run at the next row; of several calls the first counts."""
+        self._request = self._request or reason or "request_stop was called"
+
+    def agree(self, training: Training, n_done: int, complete_rows: Callable[[], None]) -> str:
+        """Return the reason, if a replica was asked to stop before the row after `n_done` iterations.
+
+        `complete_rows` writes a row that was begun.
+        """
+        if n_done >= training.n_itr:
+            return ""  # the run ends here anyway
+        self.reason = next(filter(None, training.agreement.gather(self._request)), "")
+        if self.reason:
+            complete_rows()
+            training.logger.notes["stopped"] = self.reason
+            training.logger.notice(f"The run stops after {n_done * training.steps_per_itr:,} steps: {self.reason}.")
+        return self.reason
+
+    def went_before(self, training: Training, manifest: Content, settings: Mapping[str, object]) -> bool:
+        """Return whether a run that goes on from a checkpoint was stopped there, and nothing lets it go further."""
+        reason, before = manifest.get("stopped", ""), manifest["settings"]
+        names = [name for name in {**before, **settings} if _LETS_GO_ON.match(name)]
+        if not reason or any(before.get(name) != settings.get(name) for name in names):
+            return False
+        self.reason = training.logger.notes["stopped"] = reason
+        return True
+
+
 @contextmanager
 def signals_as_exceptions(defer: Callable[[int], bool] = lambda signum: False) -> Iterator[None]:
     """Raise an exception on the `STOP_SIGNALS` while the block runs, so that a stopped run stops its workers.
 
     A handler of the user's for SIGINT, SIGHUP or SIGUSR1 stays, and so does a signal that is ignored, as under nohup.
-    After a SIGHUP it is ignored from then on: the shell's end may send it again while the script ends in order.
-
-    Args:
-        defer: called with the signal first; true if it will end the run later.
+    After a SIGHUP it is ignored from then on: the shell's end may send it again while the script ends in order. `defer`
+    is called with the signal first, and returns true if it will end the run later.
     """
 
     def stop(signum: int, frame: FrameType | None) -> None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlpyt.old_names import serve_old_names
 from rlpyt.runners.base import MinibatchRlBase
-from rlpyt.runners.collecting import InTurn
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.replica_group import ReplicaGroup, ReplicaSettings
-
-serve_old_names(__name__)
+from rlpyt.runners.training import InTurn
 
 
 @dataclass(eq=False)
@@ -26,7 +23,7 @@ class SyncRlBase(ReplicaSettings, MinibatchRlBase):
 
     def _make_parts(self) -> tuple[ReplicaGroup, InTurn]:
         group = ReplicaGroup(type(self).__name__, self.affinity, self)
-        group.check_shares(self.algo, self.sampler)
+        group.share_of(self.algo, self.sampler, group.world_size())  # raises where they cannot be divided
         return group, InTurn()
 
 

@@ -16,6 +16,7 @@ from rlpyt.core import Agent, EvalResult, EvaluatorBeside, FreeSampler, Sampler
 from rlpyt.envs import info_recorder, makes_vector_env
 from rlpyt.logging import Logger, ProgBarCounter, current_logger
 from rlpyt.logging.space_record import record_spaces
+from rlpyt.old_rlpyt import check_class
 from rlpyt.samplers.background import BackgroundSampler, ProcessSettings
 from rlpyt.samplers.buffer import Rows, allocate_rows, example_of, samples_of
 from rlpyt.samplers.collector import ACTIVITIES, Collector
@@ -24,8 +25,8 @@ from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import NO_LIMIT, FleetRole, FleetSpec, Specs, quotas
 from rlpyt.samplers.free import FreeBackgroundSampler
 from rlpyt.samplers.parts import in_order
-from rlpyt.samplers.states import StateKeeper, TypedTrajStates
-from rlpyt.samplers.work import Work
+from rlpyt.samplers.states import TypedTrajStates
+from rlpyt.samplers.work import StateKeeper, Work
 from rlpyt.samplers.workers import Workers
 from rlpyt.settings import Settings
 from rlpyt.types import SUCCESS_KEYS, BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo, as_success, traj_info_maker
@@ -48,10 +49,6 @@ class BaseSampler(Settings, Sampler):
         TypeError: if EnvCls cannot be called.
     """
 
-    default_acting_threads: ClassVar[int | None] = None
-    """Torch threads while collecting where none were given; None leaves them as the run has set them."""
-    shares_memory: ClassVar[bool] = False
-    """Whether other processes write the rows."""
     notes_progress: ClassVar[bool] = False
     """Whether the parts note each step and row, so that another process can see if they stand still."""
     traj_states = TypedTrajStates()
@@ -105,7 +102,6 @@ class BaseSampler(Settings, Sampler):
         self._specs: Specs = {}
         self._evaluates_beside = False
         self._first_statistics: dict[str, float] = {}  # that every trajectory of these environments has
-        self._traj_info_kwargs: Kwargs = {}
         self._workers: Workers[Any] | None = None  # processes of this sampler, where it has any
         self._work: Work | None = None
 
@@ -178,10 +174,8 @@ class BaseSampler(Settings, Sampler):
         self._progress = run.progress
         if run.progress is not None and not self.notes_progress:
             run.progress.beat_from_now()
-        self._traj_info_kwargs = dict(run.traj_info_kwargs)
         self._specs, self._evaluates_beside = specs_of(self, run), run.eval_beside
-        train = self._specs[FleetRole.TRAIN]
-        self._keeper = StateKeeper(type(self).__name__, train.env_ranks, train.global_B)
+        self._keeper = StateKeeper(type(self).__name__, self._specs[FleetRole.TRAIN])
         check = self.start(self._specs, run.affinity)
         self.why_not_set_back = check.why_not_set_back
         # Of the process with the most, which steps one after the other.
@@ -262,7 +256,8 @@ class BaseSampler(Settings, Sampler):
 
     def new_traj_info(self) -> TrajInfo:
         """Return the statistics of a trajectory that has not begun."""
-        traj_info = traj_info_maker(self.TrajInfoCls, self._traj_info_kwargs)()
+        kwargs = self._specs[FleetRole.TRAIN].traj_info_kwargs if self._specs else {}
+        traj_info = traj_info_maker(self.TrajInfoCls, kwargs)()
         for name, value in self._first_statistics.items():
             setattr(traj_info, name, value)
         return traj_info
@@ -296,8 +291,7 @@ class BaseSampler(Settings, Sampler):
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned, of any number of workers and any class of sampler."""
-        load, seeds = work_of(self).load_state_dict, self._specs[FleetRole.TRAIN].seeds
-        self.n_cut_episodes += self._keeper.load(state_dict, seeds, load)
+        self.n_cut_episodes += self._keeper.load(state_dict, work_of(self))
         if self._workers is not None:
             self._workers.pool.count_restarts(state_dict.get("restarts", 0))
 
@@ -318,9 +312,8 @@ def whole_setting(sampler: BaseSampler, name: str, least: int = 1, expected: str
 
 
 def threads_of(sampler: BaseSampler) -> int | None:
-    """Return the torch threads while collecting; None leaves them as the run has set them."""
-    given = None if sampler.acting_threads is None else whole_setting(sampler, "acting_threads")
-    return given or sampler.default_acting_threads
+    """Return the torch threads while collecting; None picks."""
+    return None if sampler.acting_threads is None else whole_setting(sampler, "acting_threads")
 
 
 def _check_settings(sampler: BaseSampler) -> None:
@@ -335,6 +328,8 @@ def _check_settings(sampler: BaseSampler) -> None:
     check_kind("TrajInfoCls", callable, "a class, or another callable that returns a TrajInfo")
     for loop in ("CollectorCls", "eval_CollectorCls"):
         check_kind(loop, lambda x: x is None or isinstance(x, type), "a class, or None for the usual one")
+        if getattr(sampler, loop) is not None:
+            check_class(getattr(sampler, loop))
     for kwargs in ("env_kwargs", "eval_env_kwargs", "eval_env_overrides"):
         check_kind(kwargs, lambda x: isinstance(x, Mapping | None), "a dictionary of the environment's arguments")
     if sampler.eval_env_kwargs is not None and sampler.eval_env_overrides:
@@ -466,19 +461,20 @@ def _make_example(agent: Agent, check: Check, spec: FleetSpec) -> Samples:
 
 def _allocate(sampler: BaseSampler, example: Samples, specs: Specs, run: Run) -> dict[FleetRole, Rows]:
     """Allocate the rows of every fleet."""
+    workers_write = sampler._workers is not None
     train = allocate_rows(
         example,
         *sampler.batch_spec,
         bootstrap_value=run.bootstrap_value,
         bootstrap_inputs=run.bootstrap_inputs,
-        share_memory=sampler.shares_memory or run.share_memory,
+        share_memory=workers_write or run.share_memory,
         n_places=run.n_batches,
     )
     rows = {FleetRole.TRAIN: train}
     if FleetRole.EVAL in specs:
         example = example._replace(env=example.env._replace(env_info=None))
         n_envs = len(specs[FleetRole.EVAL].env_ranks)
-        rows[FleetRole.EVAL] = allocate_rows(example, 1, n_envs, share_memory=sampler.shares_memory)
+        rows[FleetRole.EVAL] = allocate_rows(example, 1, n_envs, share_memory=workers_write)
     return rows
 
 

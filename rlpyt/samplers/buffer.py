@@ -13,12 +13,9 @@ import torch
 
 from rlpyt.core import Agent
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
-from rlpyt.old_names import serve_old_names
 from rlpyt.spaces import EnvSpaces, null_action, null_value
 from rlpyt.types import AgentInputs, AgentSamples, EnvSamples, Samples
 from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_leaves, numpify_buffer
-
-serve_old_names(__name__)
 
 
 class RowMemory(NamedArrayTuple):

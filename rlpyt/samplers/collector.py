@@ -14,7 +14,7 @@ import torch
 
 from rlpyt.core import Actor, Agent
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.old_methods import CheckedSubclasses
+from rlpyt.old_rlpyt import tells_old_attributes
 from rlpyt.samplers.buffer import RowMemory
 from rlpyt.samplers.parts import CompletedTraj, Environments, Part
 from rlpyt.samplers.states import Loaded, dealt, joined, piece
@@ -139,7 +139,8 @@ class ActingPart:
         return loaded
 
 
-class Collector(CheckedSubclasses, Environments):
+@tells_old_attributes
+class Collector(Environments):
     """Steps environments with an agent, batch after batch.
 
     With two parts, one steps while the other gets actions. `overlap` False sends a part's actions only when the other

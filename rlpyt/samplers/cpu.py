@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 from rlpyt.core import Agent
 from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.fleet import Check, FleetServer
+from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.work import Collects, RemoteCollectors, WorkHere
 from rlpyt.samplers.workers import WorkerSettings, env_workers
 from rlpyt.types import Kwargs
 
 
-class CollectorServer(FleetServer, Collects):
+class CollectorServer(Collects):
     """Server of a worker that acts: a collector and an evaluator."""
 
     def work(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> WorkHere:
@@ -35,7 +35,6 @@ class CpuSampler(WorkerSettings, BaseSampler):
     """
 
     acts_here: ClassVar[bool] = False
-    shares_memory: ClassVar[bool] = True
     server: ClassVar[Callable[..., Any]] = CollectorServer
 
     def start(self, specs: Specs, affinity: Kwargs) -> Check:

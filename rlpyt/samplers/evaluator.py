@@ -14,7 +14,6 @@ import torch
 
 from rlpyt.core import Actor, Agent, EvalResult, EvaluatorBeside, example_inputs
 from rlpyt.logging import current_logger
-from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.samplers.background import ProcessSettings
 from rlpyt.samplers.buffer import allocate_rows, example_of
 from rlpyt.samplers.collector import ActingPart, Stopwatch
@@ -46,7 +45,7 @@ _START_SECONDS = 600.0  # without progress while environments are built: simulat
 _FILES = 16  # pipes, the memory of progress, weights and numbers
 
 
-class Evaluator(CheckedSubclasses):
+class Evaluator:
     """Loop that runs an agent in evaluation environments of its own; one that has run its quota rests.
 
     Args:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -242,58 +241,18 @@ def close_env(env: EnvAdapter | VectorEnvAdapter) -> None:
         current_logger().warn(f"{env.name} (rank {ranks}) was not closed: {type(error).__name__}: {error}")
 
 
-class Builds(CallServer):
-    """Server of a worker with environments, and the calls that do not depend on which process acts."""
+class FleetServer(CallServer):
+    """Server of a worker with environments; the calls that do not depend on which process acts.
+
+    Cores of None are left to the system.
+    """
 
     process: ClassVar[str] = "worker"
     """Kind of the worker, by which the state of its global generators is known again."""
-    own_generators: bool = True
-    """Whether it has the global generators to itself; see `rlpyt.utils.worker_pool.WorkerKind`."""
-    specs: Specs
-    """Say what to build."""
-    progress: Progress
-    """Where the work at hand is noted for the master."""
-    training: Environments
-    """What steps the training environments; known once the work has started."""
-
-    @abstractmethod
-    def check(self) -> Check:
-        """Build, try and close one environment; return what it is like."""
-
-    @abstractmethod
-    def build(self) -> list[Built]:
-        """Build all environments; return what each fleet is like."""
-
-    def wake(self) -> None:
-        """Reset the environments that rest."""
-        self.training.wake()
-
-    def state_dict(self) -> StateDict:
-        """Return where the training environments and this process's generators stand."""
-        state, ranks = self.training.state_dict(), self.specs[FleetRole.TRAIN].env_ranks
-        if not self.own_generators:
-            return state
-        own = {"process": self.process, "generators": global_streams()}
-        return joined([state, {"streams": [piece(ranks, own)]}])
-
-    def load_state_dict(self, state_dict: StateDict) -> Loaded:
-        """Take over what `state_dict` returned."""
-        loaded = self.training.load_state_dict(state_dict) or Loaded()
-        if not self.own_generators:
-            return loaded
-        ranks = self.specs[FleetRole.TRAIN].env_ranks
-        for one in state_dict["streams"]:
-            if one["state"]["process"] == self.process and list(one["ranks"]) == list(ranks):
-                set_global_streams(one["state"]["generators"])  # last, as all else that is loaded may draw
-                return loaded._replace(n_streams=loaded.n_streams + 1)
-        return loaded._replace(n_without_stream=loaded.n_without_stream + 1)
-
-
-class FleetServer(Builds):
-    """Server of a worker that has the environments itself; cores of None are left to the system."""
-
     stream: ClassVar[Role] = Role.WORKER
     """Of the global generators of the process."""
+    training: Environments
+    """What steps the training environments; known once the work has started."""
 
     def __init__(
         self, rank: int, progress: Progress, specs: Specs, cpus: list[int] | None, own_generators: bool = True
@@ -321,6 +280,30 @@ class FleetServer(Builds):
     def started_parts(self, check: Check, rows: Mapping[FleetRole, Rows]) -> dict[FleetRole, LocalPart]:
         """Return the parts of this worker, which fill these rows."""
         return {role: fleet.started_part(rows[role], check, self.progress) for role, fleet in self._fleets.items()}
+
+    def wake(self) -> None:
+        """Reset the environments that rest."""
+        self.training.wake()
+
+    def state_dict(self) -> StateDict:
+        """Return where the training environments and this process's generators stand."""
+        state, ranks = self.training.state_dict(), self.specs[FleetRole.TRAIN].env_ranks
+        if not self.own_generators:
+            return state
+        own = {"process": self.process, "generators": global_streams()}
+        return joined([state, {"streams": [piece(ranks, own)]}])
+
+    def load_state_dict(self, state_dict: StateDict) -> Loaded:
+        """Take over what `state_dict` returned."""
+        loaded = self.training.load_state_dict(state_dict) or Loaded()
+        if not self.own_generators:
+            return loaded
+        ranks = self.specs[FleetRole.TRAIN].env_ranks
+        for one in state_dict["streams"]:
+            if one["state"]["process"] == self.process and list(one["ranks"]) == list(ranks):
+                set_global_streams(one["state"]["generators"])  # last, as all else that is loaded may draw
+                return loaded._replace(n_streams=loaded.n_streams + 1)
+        return loaded._replace(n_without_stream=loaded.n_without_stream + 1)
 
     def close(self) -> None:
         """Close the environments."""

@@ -38,11 +38,8 @@ class FleetSpec:
     """Description of the environments of one role in one process; sent to workers as it is."""
 
     role: FleetRole
-    """Whether the environments are for training or for evaluation."""
     EnvCls: Callable[..., Any]
-    """Makes an environment."""
     env_kwargs: Kwargs | None
-    """Its arguments."""
     env_ranks: list[int]
     """Global ranks of the environments of this process."""
     global_B: int
@@ -52,9 +49,7 @@ class FleetSpec:
     LoopCls: Callable[..., Any]
     """The loop: a `Collector` or an `Evaluator`."""
     TrajInfoCls: Callable[..., TrajInfo] = TrajInfo
-    """The statistics of a trajectory."""
     traj_info_kwargs: Kwargs = field(default_factory=dict)
-    """Its arguments, such as the discount."""
     env_info_keys: Sequence[str] | Mapping[str, Any] = ()
     """Names of the numbers in the environments' info that are recorded."""
     max_decorrelation_steps: int = 0

@@ -152,7 +152,6 @@ class GpuSampler(WorkerSettings, BaseSampler):
     """
 
     server: ClassVar[Callable[..., Any]] = EnvServer
-    shares_memory: ClassVar[bool] = True
 
     servers: int | Sequence[Kwargs] = 1
     """Action servers: a number, or a dictionary for each with its `cuda_idx`, `workers_cpus`, `master_cpus` and
@@ -241,9 +240,8 @@ class ActionServer(Collects):
     def __init__(
         self, rank: int, progress: Progress, specs: Specs, sampler: GpuSampler, affinity: Affinity, device: str | None
     ) -> None:
-        self.specs, self.progress, self._sampler, self._device = specs, progress, sampler, device
-        spec = specs[FleetRole.TRAIN]
-        progress.env_rank = spec.env_ranks[0]
+        super().__init__(rank, progress, specs, cpus=None)
+        self._sampler, self._device, spec = sampler, device, specs[FleetRole.TRAIN]
         self._workers = env_workers(sampler, specs, vars(affinity), EnvServer.on_loss, progress.beat)
         # By the start method "here" this process is not the server's to pin.
         if affinity.set_affinity and affinity.master_cpus and sampler.start_method != HERE:
@@ -288,10 +286,10 @@ def _affinities_of_servers(sampler: GpuSampler, affinity: Kwargs) -> Servers:
     expected = "a whole number from 1, or a dictionary for each action server"
     n = len(given) or whole_number(name, "servers", sampler.servers, 1, expected)
     some = min(B, B if sampler.n_workers is None else int(sampler.n_workers))
-    if n > 1 and n * sampler.least_workers > some:
+    if n > 1 and n * sampler.n_parts > some:
         raise ValueError(
             f"{name}: it is to have {n} action servers, and {some} environments or workers for them; expected at least "
-            f"{n * sampler.least_workers}. Raise batch_B or n_workers."
+            f"{n * sampler.n_parts}. Raise batch_B or n_workers."
         )
     if given:
         of_each = [Affinity.from_mapping(one) for one in given]
@@ -308,7 +306,7 @@ def _sampler_of_server(sampler: GpuSampler, servers: Servers, rank: int, size: i
     """Return a sampler with the settings of an action server; the loss of one of its workers ends it."""
     n = len(servers)
     if sampler.n_workers is None:
-        usual = max(sampler.least_workers, min(available_cores() // n, size))
+        usual = max(sampler.n_parts, min(available_cores() // n, size))
         n_workers = len(servers[rank][0].workers_cpus) or usual
     else:
         n_workers = sampler.n_workers // n + (rank < sampler.n_workers % n)
@@ -321,20 +319,15 @@ def _sampler_of_server(sampler: GpuSampler, servers: Servers, rank: int, size: i
 class AlternatingSampler(GpuSampler):
     """`GpuSampler` with two halves of workers: one steps its environments while the other gets actions."""
 
-    least_workers: ClassVar[int] = 2
     n_parts: ClassVar[int] = 2
-    # A team of threads beside workers that step is many times slower than one thread.
-    default_acting_threads: ClassVar[int | None] = 1
 
 
 @dataclass(kw_only=True, eq=False)
 class NoOverlapAlternatingSampler(GpuSampler):
     """`AlternatingSampler` in which never both halves step at once: only one, beside the network."""
 
-    least_workers: ClassVar[int] = 2
     n_parts: ClassVar[int] = 2
     overlap: ClassVar[bool] = False
-    default_acting_threads: ClassVar[int | None] = 1
 
 
 AsyncGpuSampler = GpuSampler

@@ -44,7 +44,7 @@ def in_order(itr: int, completed: Iterable[CompletedTraj]) -> list[TrajInfo]:
 
 
 class Environments(ABC):
-    """Environments, as one part or as several."""
+    """Training environments, wherever they are: a part, a collector over parts, the work of a sampler."""
 
     @abstractmethod
     def wake(self) -> None:
@@ -113,6 +113,8 @@ class LocalPart(Part):
     """
 
     waits_for = "environments"
+    why_lost: str | None = None
+    """Why environments are neither saved nor loaded; None if they are."""
 
     def __init__(self, spec: FleetSpec, spaces: EnvSpaces, rows: Rows, progress: Progress | None) -> None:
         self.rows, self.ranks = rows, list(spec.env_ranks)
@@ -237,13 +239,13 @@ class LocalPart(Part):
             self._begin_lost(b)
         return Loaded(n_cut, tuple(reasons[:1]))
 
-    @abstractmethod
     def _saved_env(self, b: int) -> tuple[StateDict, str | None]:
         """Return the state of an environment; or an empty one, and why."""
+        return {}, self.why_lost
 
-    @abstractmethod
     def _why_not_loaded(self, b: int, saved: StateDict) -> str | None:
         """Load the state of an environment; return why that cannot be done in one that has just begun."""
+        return self.why_lost
 
 
 class ListPart(LocalPart):
@@ -378,7 +380,7 @@ class NativePart(LocalPart):
                 "this one can reset all of them at once but not some (options['reset_mask']); expected "
                 "mid_batch_reset=True, or single environments (gymnasium.make; vectorization_mode='sync')."
             )
-        self.env = env
+        self.env, self.why_lost = env, env.why_no_state()
         self._env_info_nulls: Info = {key: recorder.example[key] for key in spec.env_info_keys}
         self._null = self._ended | self._resting  # environments whose row at hand is not a step
 
@@ -484,12 +486,6 @@ class NativePart(LocalPart):
             # It cannot be known whether the reset goes on with a game after a lost life, or begins another.
             for b in np.flatnonzero(self._resting & self._game_goes_on).tolist():
                 self._traj_infos[b], self._unlogged[b] = self._new_traj_info(), True
-
-    def _saved_env(self, b: int) -> tuple[StateDict, str | None]:
-        return {}, self.env.why_no_state()
-
-    def _why_not_loaded(self, b: int, saved: StateDict) -> str:
-        return self.env.why_no_state()
 
 
 def _write(dest: Buffer, src: Buffer, mask: np.ndarray) -> None:

@@ -12,7 +12,6 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -26,7 +25,7 @@ from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.samplers.work import Collects, RemoteCollectors
 from rlpyt.samplers.workers import Workers, check_n_workers
 from rlpyt.types import Kwargs
-from rlpyt.utils.arrays import buffer_func, buffer_leaves
+from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.calls import AnyCall
 from rlpyt.utils.processes import START_METHODS, WorkerError
 from rlpyt.utils.progress import Progress
@@ -80,13 +79,13 @@ class RayServer:
         self._progress = pickle.loads(progress)
 
     def answer(
-        self, data: bytes, agent: bytes | None, weights: Sequence[np.ndarray] | None
+        self, data: bytes, shared: bytes | None, weights: Sequence[np.ndarray] | None
     ) -> tuple[list[int], bytes, Columns | None]:
         """Answer a request; return the progress, the pickled reply or `Failure`, and what was written into the rows.
 
         Args:
-            data: the pickled request; that to start has layouts of rows, and their columns, in place of the rows.
-            agent: pickled: the worker's copy, where the request is to start.
+            data: the pickled request; that to start lacks what all workers share.
+            shared: pickled, where the request is to start: agent and store of weights.
             weights: published by the agent of the master; None before there is one.
         """
         try:
@@ -94,8 +93,11 @@ class RayServer:
             if (server := self._server) is None:
                 serve, args = pickle.loads(self._made_by)
                 server = self._server = serve(self._rank, self._progress, *args)
-            if agent is not None:
-                request = self._with_own_memory(request, pickle.loads(agent))
+            if shared is not None:
+                check, rows = request.args
+                agent, self._weights = pickle.loads(shared)
+                request = request._replace(args=(check, agent, self._weights, rows))
+                self._memory = rows[FleetRole.TRAIN].memory
             if self._weights is not None and weights is not None:
                 self._weights.receive(weights)
             reply = dumps_by_value(server(request))
@@ -104,13 +106,6 @@ class RayServer:
             return self._progress.numbers(), dumps(failure), None
         is_whole = request.is_of(Collects.collect)
         return self._progress.numbers(), reply, None if self._memory is None else columns_of(self._memory, is_whole)
-
-    def _with_own_memory(self, request: AnyCall[Collects], agent: Agent) -> AnyCall[Collects]:
-        check, layouts, columns = request.args
-        memory = {role: buffer_func(layout, lambda make: make()) for role, layout in layouts.items()}
-        self._memory, self._weights = memory[FleetRole.TRAIN], WeightStore(agent)
-        write_columns(self._memory, columns)
-        return request._replace(args=(check, agent, self._weights, {role: Rows(of) for role, of in memory.items()}))
 
     def close(self) -> None:
         """Close the environments."""
@@ -194,14 +189,11 @@ class RayWorker:
 
     def send_bytes(self, data: bytes, timeout: float = 300.0) -> None:
         """Send a pickled request, and the weights."""
-        agent, request = None, pickle.loads(data)
+        shared, request = None, pickle.loads(data)
         if request.is_of(Collects.start):
-            check, copy, store, rows = request.args
-            agent = self._kind.shared(copy, store)
-            layouts = {role: buffer_func(of.memory, _zeros_like) for role, of in rows.items()}
-            columns = columns_of(rows[FleetRole.TRAIN].memory, is_whole=False)
-            request = request._replace(args=(check, layouts, columns))
-        self.pending = self.remote.answer.remote(dumps_by_value(request), agent, self._kind.newest_weights())
+            check, agent, store, rows = request.args
+            request, shared = request._replace(args=(check, rows)), self._kind.shared(agent, store)
+        self.pending = self.remote.answer.remote(dumps_by_value(request), shared, self._kind.newest_weights())
 
     def why_lost(self) -> str:
         """Return why no answer will come; empty if one may."""
@@ -238,10 +230,6 @@ class RayWorker:
         return reply
 
 
-def _zeros_like(array: np.ndarray) -> Callable[[], np.ndarray]:
-    return partial(np.zeros, array.shape, array.dtype)
-
-
 class RayWorkers:
     """Workers on the nodes of a cluster, with what all of them are sent: the agent and its weights."""
 
@@ -251,7 +239,7 @@ class RayWorkers:
         self.connection, self._serve, self.node_timeout = connection, serve, node_timeout
         self.rows: Sequence[Rows] = []
         """Every worker's columns of the batch."""
-        self._agent: object = None
+        self._shared: object = None
         self._store: WeightStore | None = None
         self._weights: tuple[int, object] = -1, None  # with their version
         self._nodes: list[Node] = []
@@ -271,11 +259,11 @@ class RayWorkers:
         twins = {node_id: Node(self.connection, nodes[node_id]) for node_id in set(dealt)}
         self._nodes, self._node_of = list(twins.values()), [twins[node_id] for node_id in dealt]
 
-    def shared(self, copy: Agent, store: WeightStore) -> object:
-        """Return the agent as it is sent to all workers; they act by the weights in the store from now on."""
+    def shared(self, agent: Agent, store: WeightStore) -> object:
+        """Return agent and store as they are sent to all workers, which act by the store's weights from now on."""
         if self._store is None:
-            self._agent, self._store = self.connection.ray.put(dumps_by_value(copy)), store
-        return self._agent
+            self._shared, self._store = self.connection.ray.put(dumps_by_value((agent, store))), store
+        return self._shared
 
     def newest_weights(self) -> object:
         """Return the weights that were published last, as they are sent to all workers; None before the first."""
@@ -340,7 +328,7 @@ class RayWorkers:
         """End what is left on the nodes, and disconnect."""
         for node in self._nodes:
             self.connection.ray.kill(node.watch)
-        self._agent, self._store, self._weights = None, None, (-1, None)
+        self._shared, self._store, self._weights = None, None, (-1, None)
         self.connection.close()
 
 

@@ -58,9 +58,7 @@ class SerialSampler(BaseSampler):
             isinstance(part, LocalPart) for some in parts.values() for part in some
         ):
             self._progress.beat_from_now()  # parts of a subclass may note nothing
-        # With several parts the other cores are for the environments' own threads.
-        n_threads = threads_of(self) or (1 if self.n_parts > 1 else None)
-        return WorkHere(agent, self._specs, parts, n_threads=n_threads)
+        return WorkHere(agent, self._specs, parts, n_threads=threads_of(self))
 
     def make_part(self, fleet: Fleet, rows: Rows, check: Check) -> Part:
         """Return the environments of a fleet as a part that stands at its first row."""

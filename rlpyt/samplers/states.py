@@ -19,7 +19,6 @@ from rlpyt.envs import EnvAdapter
 from rlpyt.envs.making import LARGE, data_size
 from rlpyt.envs.state import load_graph, save_graph
 from rlpyt.envs.state_data import StateError, Thing
-from rlpyt.logging import current_logger
 from rlpyt.logging.snapshots import snapshot_content
 from rlpyt.types import StateDict, TrajInfo
 
@@ -47,65 +46,6 @@ class Loaded(NamedTuple):
         """Return the reports of several parts or processes as one."""
         n_cut, reasons, *streams = zip(cls(), *all_loaded, strict=True)
         return cls(sum(n_cut), tuple(reason for some in reasons for reason in some), *map(sum, streams))
-
-
-class StateKeeper:
-    """Keeper of the state of one sampler: what is checked and told where it is saved or loaded."""
-
-    def __init__(self, name: str, ranks: Sequence[int], global_B: int) -> None:
-        self.name, self.ranks, self.global_B = name, ranks, global_B
-        self.next_itr = 0
-        """The iteration after the last batch."""
-        self._said = False
-
-    def noted(self, why: str | None) -> str | None:
-        """Return why an environment has no state, which the caller says."""
-        self._said = self._said or why is not None
-        return why
-
-    def saved(self, pieces: StateDict) -> StateDict:
-        """Return the state made of pieces; say once why an environment in it has no state."""
-        was_said = self._said
-        if self.noted(why := why_no_state(pieces)) and not was_said:
-            current_logger().warn(f"{why} Its open episode ends where the run is resumed.")
-        return {**pieces, "global_B": self.global_B, "itr": self.next_itr}
-
-    def load(self, state: StateDict, seeds: Callable[[int], Sequence[int]], load: Callable[[StateDict], Loaded]) -> int:
-        """Load a state, and say what does not go on where it stood; return how many episodes end by that.
-
-        Args:
-            state: as `saved` returned it.
-            seeds: returns those of an iteration, for environments that cannot be restored. A fresh environment would go
-                on with the random stream of the start, and play the same episodes again.
-            load: takes the state over.
-        """
-        if state["global_B"] != self.global_B:
-            raise ValueError(
-                f"{self.name}: loading a state: it is that of {state['global_B']} environments; expected one of "
-                f"{self.global_B}. Give the sampler batch_B={state['global_B']}, the environments of all replicas "
-                "together, or start a new run."
-            )
-        saved = {rank for one in state["parts"] for rank in one["ranks"]}
-        if missing := sorted(set(self.ranks) - saved):
-            raise ValueError(
-                f"Loading the state of environments: it has {len(saved)}, without those of rank "
-                f"{', '.join(map(str, missing))}; expected the {len(self.ranks)} of this sampler. Give it the batch_B "
-                "that it was saved with."
-            )
-        self.next_itr, streams, logger = state["itr"], state["streams"], current_logger()
-        loaded = load({**state, "new_seeds": dict(zip(self.ranks, seeds(max(1, self.next_itr)), strict=True))})
-        if loaded.reasons:
-            logger.warn(
-                f"{loaded.n_cut} open episodes end here, truncated in the data, as their environments could not be "
-                f"restored. {loaded.reasons[0]}"
-            )
-        if loaded.n_without_stream or loaded.n_streams < len(streams):
-            logger.log(
-                f"{self.name}: the state is that of other processes, {len(streams)} with global generators of their "
-                f"own (random, numpy, torch), and here are {loaded.n_streams + loaded.n_without_stream}. The "
-                "generators stay as they were seeded, which matters to environments that draw from them."
-            )
-        return loaded.n_cut
 
 
 # ---- pieces ----

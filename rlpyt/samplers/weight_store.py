@@ -70,8 +70,7 @@ class WeightStore:
     def receive(self, arrays: Sequence[np.ndarray]) -> None:
         """Publish here what the store of another machine has published, its arrays; nobody may act meanwhile."""
         for mine, received in zip(self.arrays, arrays, strict=True):
-            size = min(len(mine), len(received))  # the room for what is no tensor may differ by some bytes
-            mine[:size] = received[:size]
+            mine[...] = received
 
     @torch.no_grad()
     def publish(self, agent: Agent, version: int | None = None) -> None:

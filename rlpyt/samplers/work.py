@@ -8,13 +8,14 @@ from time import perf_counter
 from typing import TypeAlias
 
 from rlpyt.core import Agent, EvalResult
+from rlpyt.logging import current_logger
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.collector import Collector, mean_of
 from rlpyt.samplers.evaluator import Evaluator, start_evaluator
-from rlpyt.samplers.fleet import Builds, Check
-from rlpyt.samplers.fleet_spec import FleetRole, Specs
+from rlpyt.samplers.fleet import Check, FleetServer
+from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs
 from rlpyt.samplers.parts import CompletedTraj, Environments, Part
-from rlpyt.samplers.states import Loaded, joined, selected
+from rlpyt.samplers.states import Loaded, joined, selected, why_no_state
 from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.samplers.workers import Workers
 from rlpyt.types import StateDict
@@ -32,7 +33,8 @@ class WorkHere(Environments):
         specs: of the fleets.
         parts: those of training, and that of evaluation where there is one, which stand at their first rows.
         overlap: see `Collector`.
-        n_threads: torch threads of this process meanwhile; None leaves them as the run has set them.
+        n_threads: torch threads of this process meanwhile; None leaves them as the run has set them, but for one where
+            environments step beside the network.
         times_of_others: returns the seconds of every activity in the processes that step the environments.
     """
 
@@ -45,8 +47,10 @@ class WorkHere(Environments):
         n_threads: int | None = None,
         times_of_others: Callable[[], Sequence[dict[str, float]]] = list,
     ) -> None:
-        self._specs, self._n_threads, self._times_of_others = specs, n_threads, times_of_others
+        self._specs, self._times_of_others = specs, times_of_others
         spec, ours = specs[FleetRole.TRAIN], parts[FleetRole.TRAIN]
+        # A team of threads beside environments that step is many times slower than one thread.
+        self._n_threads = n_threads or (1 if len(ours) > 1 else None)
         actors = [agent.actor(part.ranks, spec.global_B, spec.seed, restarts=spec.restarts) for part in ours]
         for actor in actors:
             actor.reset()  # an own agent that keeps state of its own begins with `reset`, and then `sample_mode`
@@ -97,7 +101,7 @@ class WorkHere(Environments):
         return self.collector.why_no_state()
 
 
-class Collects(Builds):
+class Collects(FleetServer):
     """Server of a process that collects and evaluates."""
 
     _agent: Agent
@@ -215,3 +219,58 @@ class RemoteCollectors(Environments):
 
 Work: TypeAlias = WorkHere | RemoteCollectors
 """What collects a sampler's batches and evaluates, wherever that is; `BaseSampler.build` makes it."""
+
+
+class StateKeeper:
+    """Keeper of the state of one sampler: what is checked and told where it is saved or loaded."""
+
+    def __init__(self, name: str, spec: FleetSpec) -> None:
+        self._name, self._spec = name, spec
+        self.next_itr = 0
+        """The iteration after the last batch."""
+        self._said = False
+
+    def noted(self, why: str | None) -> str | None:
+        """Return why an environment has no state, which the caller says."""
+        self._said = self._said or why is not None
+        return why
+
+    def saved(self, pieces: StateDict) -> StateDict:
+        """Return the state made of pieces; say once why an environment in it has no state."""
+        was_said = self._said
+        if self.noted(why := why_no_state(pieces)) and not was_said:
+            current_logger().warn(f"{why} Its open episode ends where the run is resumed.")
+        return {**pieces, "global_B": self._spec.global_B, "itr": self.next_itr}
+
+    def load(self, state: StateDict, work: Environments) -> int:
+        """Load a state, and say what does not go on where it stood; return how many episodes end by that."""
+        ranks, global_B = self._spec.env_ranks, self._spec.global_B
+        if state["global_B"] != global_B:
+            raise ValueError(
+                f"{self._name}: loading a state: it is that of {state['global_B']} environments; expected one of "
+                f"{global_B}. Give the sampler batch_B={state['global_B']}, the environments of all replicas "
+                "together, or start a new run."
+            )
+        saved = {rank for one in state["parts"] for rank in one["ranks"]}
+        if missing := sorted(set(ranks) - saved):
+            raise ValueError(
+                f"Loading the state of environments: it has {len(saved)}, without those of rank "
+                f"{', '.join(map(str, missing))}; expected the {len(ranks)} of this sampler. Give it the batch_B "
+                "that it was saved with."
+            )
+        self.next_itr, streams, logger = state["itr"], state["streams"], current_logger()
+        # For those that cannot be restored: a fresh one would play the episodes from the start of the run again.
+        seeds = self._spec.seeds(max(1, self.next_itr))
+        loaded = work.load_state_dict({**state, "new_seeds": dict(zip(ranks, seeds, strict=True))}) or Loaded()
+        if loaded.reasons:
+            logger.warn(
+                f"{loaded.n_cut} open episodes end here, truncated in the data, as their environments could not be "
+                f"restored. {loaded.reasons[0]}"
+            )
+        if loaded.n_without_stream or loaded.n_streams < len(streams):
+            logger.log(
+                f"{self._name}: the state is that of other processes, {len(streams)} with global generators of their "
+                f"own (random, numpy, torch), and here are {loaded.n_streams + loaded.n_without_stream}. The "
+                "generators stay as they were seeded, which matters to environments that draw from them."
+            )
+        return loaded.n_cut

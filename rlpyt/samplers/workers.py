@@ -13,7 +13,7 @@ from rlpyt.core import Sampler
 from rlpyt.logging import current_logger
 from rlpyt.samplers.background import ProcessSettings
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.fleet import Builds, Built, Check
+from rlpyt.samplers.fleet import Built, Check, FleetServer
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.settings import Settings
 from rlpyt.types import Kwargs
@@ -29,9 +29,8 @@ from rlpyt.utils.workers_here import Server
 class WorkerSettings(Settings, Sampler):
     """Settings of the samplers with workers."""
 
-    least_workers: ClassVar[int] = 1
     n_parts: ClassVar[int] = 1
-    """Shares of the workers; while one steps, the other gets its actions."""
+    """Shares of the workers, and so the fewest workers; while one steps, the other gets its actions."""
     overlap: ClassVar[bool] = True
     """Whether two of them may step at the same time."""
     acts_here: ClassVar[bool] = True
@@ -63,7 +62,7 @@ class WorkerSettings(Settings, Sampler):
         super().__post_init__()
         name, B = type(self).__name__, self.batch_spec.B
         if self.n_workers is not None:
-            expected = f"{self.least_workers} to batch_B, {B}: every worker needs an environment"
+            expected = f"{self.n_parts} to batch_B, {B}: every worker needs an environment"
             n_workers = whole_number(name, "n_workers", self.n_workers, 1, expected)
             check_n_workers(self, n_workers, B, "n_workers is")
         if not self.worker_timeout > 0:
@@ -94,15 +93,15 @@ class WorkerSettings(Settings, Sampler):
     def share(self, n_replicas: int) -> Self:
         """Return a sampler for one of some replicas, with its share of the workers, too."""
         batch_B = share_of(type(self).__name__, "batch_B", self.batch_spec.B, n_replicas)
-        n_workers = self.n_workers and max(self.least_workers, self.n_workers // n_replicas)
+        n_workers = self.n_workers and max(self.n_parts, self.n_workers // n_replicas)
         return self.replace(batch_B=batch_B, n_workers=n_workers)
 
 
 def check_n_workers(settings: WorkerSettings, n_workers: int, B: int, what: str) -> None:
     """Refuse a number of workers that there are not enough environments for, or too few."""
-    if not settings.least_workers <= n_workers <= B:
+    if not settings.n_parts <= n_workers <= B:
         raise ValueError(
-            f"{type(settings).__name__}: {what} {n_workers}; expected {settings.least_workers} to batch_B, {B}: every "
+            f"{type(settings).__name__}: {what} {n_workers}; expected {settings.n_parts} to batch_B, {B}: every "
             "worker needs an environment."
         )
 
@@ -115,7 +114,7 @@ def worker_cpus(settings: WorkerSettings, affinity: Kwargs) -> list[list[int] | 
     B = settings.batch_spec.B
     pinned: list[Any] = list(affinity.get("workers_cpus", []))
     given = None if settings.n_workers is None else int(settings.n_workers)
-    n_workers = given or len(pinned) or max(settings.least_workers, min(available_cores(), B))
+    n_workers = given or len(pinned) or max(settings.n_parts, min(available_cores(), B))
     what = "affinity names cores for workers, in number" if pinned else "n_workers is"
     check_n_workers(settings, n_workers, B, what)
     is_pinned = settings.start_method != HERE and settings.worker_kind is None  # else this process is not theirs to pin
@@ -197,11 +196,11 @@ class Workers(Generic[S]):
 
     def check(self) -> Check:
         """Let the first worker build, try and close one environment; return what it is like."""
-        return self.pool.ask({0: call(Builds.check)})[0]
+        return self.pool.ask({0: call(FleetServer.check)})[0]
 
     def build(self, accept: Callable[[list[Built]], None] = lambda built: None) -> list[Built]:
         """Let all build their environments; return what each fleet is like, each accepted, of later workers too."""
-        calls = dict.fromkeys(range(len(self.specs)), call(Builds.build))
+        calls = dict.fromkeys(range(len(self.specs)), call(FleetServer.build))
         return [built for some in self.pool.set_up(calls, accept) for built in some]
 
     def begin(self, requests: Sequence[AnyCall[S]]) -> None:

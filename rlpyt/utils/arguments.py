@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
-from rlpyt.old_names import PAGE, SETTINGS
+from rlpyt.old_rlpyt import PAGE, compat
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -90,6 +90,11 @@ def check_arguments(cls: type, args: Collection[Any], kwargs: Collection[str], n
         unknown = next((name for name in kwargs if name not in known), None)
         if unknown is not None:
             raise TypeError(unknown_argument(cls.__name__, unknown, argument_names(cls), noun))
+
+
+def own_names(cls: type) -> set[str]:
+    """Return the names that a class, or a base of it, defines outside of the library."""
+    return {name for c in cls.__mro__ if c.__module__.split(".")[0] != "rlpyt" for name in vars(c)}
 
 
 def check_defined(cls: type) -> None:
@@ -183,8 +188,8 @@ def unknown_argument(who: str, name: str, names: Collection[str], noun: str = "a
         names: the names that it has.
         noun: the word for them in the message.
     """
-    if name in SETTINGS:
-        return f"{who} has no {name!r}, as rlpyt 0.1 had. {SETTINGS[name]} See {PAGE}."
+    if old := compat("names").SETTINGS.get(name):
+        return f"{who} has no {name!r}, as rlpyt 0.1 had. {old} See {PAGE}."
     close = [ELSEWHERE[name]] if ELSEWHERE.get(name) in names else close_names(name, names)
     hint = f"Did you mean {' or '.join(close)}? " if close else ""
     return f"{who} has no {noun} {name!r}. {hint}It has: {', '.join(names)}."

@@ -140,6 +140,13 @@ def region_below_prints() -> Iterator[Region]:
         sys.stderr = stderr if sys.stderr is above else sys.stderr
 
 
+def aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
+    """Return rows as lines, in which each column stands on the side that `sides` names for it: "<" or ">"."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    columns = list(zip(sides, widths, strict=True))
+    return ["  ".join(f"{x:{side}{n}}" for x, (side, n) in zip(row, columns, strict=True)).rstrip() for row in rows]
+
+
 def sparkline(values: Sequence[float], width: int) -> str:
     """Return a curve of at most `width` signs; each is the mean of the values in its place, empty if none is finite."""
     n = min(width, len(values))

@@ -63,12 +63,7 @@ class AnyWatch(Protocol[W]):
 
 
 class Stalls:
-    """Times since which workers make no progress.
-
-    Args:
-        workers: each with a request under way.
-        timeout: seconds that a worker may be without progress.
-    """
+    """Times since which workers with a request under way make no progress."""
 
     def __init__(self, workers: Iterable[AnyWorker], timeout: float) -> None:
         self._timeout = timeout
@@ -93,13 +88,7 @@ _LOOK_SECONDS = 0.5  # between two looks at what workers are at
 
 
 class Asking(Generic[W]):
-    """Watch that asks a function which workers are ready.
-
-    Args:
-        workers: each with a request under way.
-        timeout: seconds that a worker may be without progress.
-        ready: see `receive_asking`.
-    """
+    """Watch that asks a function which workers are ready; see `receive_asking`."""
 
     def __init__(
         self, workers: Iterable[W], timeout: float, ready: Callable[[Sequence[W], float], Iterable[W]]
@@ -144,9 +133,8 @@ def receive_watched(
     """
     replies: dict[int, Picklable] = {}
     waiting = {worker.rank: worker for worker in workers}
-    watch: AnyWatch[W] | None = (
-        None  # made for those who do not reply soon: it takes as long as a step of an environment
-    )
+    # Made for those who do not reply soon: it takes as long as a step of an environment.
+    watch: AnyWatch[W] | None = None
     while waiting:
         try:
             if watch is None and not (ready := soon(list(waiting.values()))):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias
 
 from rlpyt.utils.calls import AnyCall, Call, R, S
 from rlpyt.utils.processes import Worker, WorkerError, receive_all, stop_workers
@@ -31,13 +32,6 @@ class Message(NamedTuple, Generic[S, R]):
 
 AnyMessage: TypeAlias = Message[S, Picklable]
 """Call of any reply."""
-
-
-class SetUp(NamedTuple, Generic[S]):
-    """Call that every new worker is sent before it works, and the check of its reply."""
-
-    message: AnyMessage[S]
-    accept: Callable[[Picklable], None]
 
 
 def _same_request(progress: Progress, request: Call[S, R]) -> Call[S, R]:
@@ -79,8 +73,9 @@ class WorkerKind(Protocol[W]):
 AnyKind: TypeAlias = WorkerKind[Any]
 
 
-class LocalWorkers(NamedTuple):
-    """Workers in processes of this machine."""
+@dataclass(frozen=True)
+class LocalWorkers:
+    """Workers in processes of this machine; see `WorkerKind`."""
 
     serve: Callable[..., object]
     """Makes the server in a worker; called with rank, progress and the worker's arguments."""
@@ -90,26 +85,14 @@ class LocalWorkers(NamedTuple):
     """Whether the servers start workers of their own."""
     role: str = "Worker"
     """Noun of the workers in messages."""
-    own_generators: bool = True
-    """See `WorkerKind`."""
+
+    own_generators: ClassVar[bool] = True
+    receive = staticmethod(receive_all)
+    stop = staticmethod(stop_workers)
 
     def start(self, rank: int, args: tuple[object, ...]) -> Worker:
         """Start a process."""
         return Worker(rank, self.serve, args, self.start_method, has_workers=self.has_workers, role=self.role)
-
-    def receive(
-        self,
-        workers: Sequence[Worker],
-        timeout: float,
-        replace: Callable[[WorkerError], Worker] | None = None,
-        on_wait: Callable[[], None] | None = None,
-    ) -> list[Picklable]:
-        """Return one reply of every process."""
-        return receive_all(workers, timeout, replace, on_wait)
-
-    def stop(self, workers: Sequence[Worker], seconds: float | None = None) -> None:
-        """Stop processes."""
-        stop_workers(workers, seconds)
 
 
 HERE = "here"
@@ -119,14 +102,7 @@ HERE = "here"
 def local_workers(
     serve: Callable[..., Server], start_method: str, has_workers: bool = False, role: str = "Worker"
 ) -> AnyKind:
-    """Return the workers of this machine: in processes, or by the start method "here" in this one.
-
-    Args:
-        serve: makes the server in a worker; called with rank, progress and the worker's arguments.
-        start_method: "forkserver", "spawn", "fork" or "here".
-        has_workers: whether the servers start workers of their own.
-        role: noun of the workers in messages.
-    """
+    """Return the workers of this machine: in processes, or by the start method "here" in this one."""
     if start_method == HERE:
         return WorkersHere(serve, role)
     return LocalWorkers(serve, start_method, has_workers, role)
@@ -172,7 +148,8 @@ class WorkerPool(Generic[S]):
         self._restarts, self._restart_seconds = restarts, restart_seconds
         self._restarted_at: list[float] = []  # all restarts of the run
         self._under_way: dict[int, AnyMessage[S]] = {}  # calls without a reply yet, by rank
-        self._set_up: dict[int, list[SetUp[S]]] = {rank: [] for rank in range(n_workers)}
+        # Calls that every new worker is sent before it works, and the checks of the replies.
+        self._set_up = {rank: list[tuple[AnyMessage[S], Callable[[Picklable], None]]]() for rank in range(n_workers)}
         self._workers: list[AnyWorker] = []
         reserve_descriptors(_FILES_A_WORKER * n_workers)
         try:
@@ -254,7 +231,7 @@ class WorkerPool(Generic[S]):
         replies = self.receive(list(messages))
         for (rank, message), reply in zip(messages.items(), replies, strict=True):
             accept(reply)
-            self._set_up[rank].append(SetUp(message, accept))
+            self._set_up[rank].append((message, accept))
         return replies
 
     def _replace(self, error: WorkerError) -> AnyWorker:
@@ -280,9 +257,8 @@ class WorkerPool(Generic[S]):
         try:
             raise error
         finally:
-            del (
-                error
-            )  # its traceback has this frame: the circle would keep shared memory until the garbage collector runs
+            # Its traceback has this frame: the circle would keep shared memory until the garbage collector runs.
+            del error
 
     def count_restarts(self, n: int) -> None:
         """Count restarts of an earlier process of this run, too: later ones have other seeds, and fewer are left."""
@@ -295,8 +271,8 @@ class WorkerPool(Generic[S]):
         shared memory until the garbage collector runs.
         """
         workers, self._workers = self._workers, []
-        self._args_of, self._on_loss, self._tell, self._set_up = None, _same_request, _ignore, {}
-        self._on_wait = _ignore
+        self._args_of, self._set_up, self._on_loss = None, {}, _same_request
+        self._tell = self._on_wait = _ignore
         self._kind.stop(workers)
 
 

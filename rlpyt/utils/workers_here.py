@@ -29,12 +29,6 @@ class WorkerHere:
 
     It has one torch thread and global generators of its own, as in a process. Requests come as bytes, so that what it
     is sent is a copy, as there.
-
-    Args:
-        rank: of the worker.
-        serve: makes the server; called with rank, progress and args.
-        args: of the server.
-        role: noun of messages.
     """
 
     def __init__(self, rank: int, serve: Callable[..., Server], args: Sequence[object], role: str) -> None:

@@ -122,9 +122,7 @@ def test_what_initialize_of_rlpyt_0_1_took_is_refused_with_what_to_do():
     for name in ("share_memory", "global_B", "env_ranks"):
         with pytest.raises(TypeError, match=rf"has no '{name}', as rlpyt 0.1 had. .* Delete it."):
             PgAgent().initialize(DISCRETE, **{name: 1})
-    with pytest.raises(
-        AttributeError, match=r"'collector_initialize'\. rlpyt 0.1 told an agent of its environments by it"
-    ):
+    with pytest.raises(AttributeError, match=r"'collector_initialize'\. agent.actor\(env_ranks"):
         PgAgent().collector_initialize(global_B=1, env_ranks=[0])  # type: ignore[attr-defined]
 
 
@@ -372,8 +370,8 @@ def test_parameter_noise_is_a_rule_of_exploration():
     ],
 )
 def test_a_method_that_is_a_part_now_is_refused_with_what_to_do(Base, name, said):
-    with pytest.raises(TypeError, match=rf"Mine.{name}: nothing calls this method of an agent any more. .*{said}"):
-        type("Mine", (Base,), {name: lambda self: None})
+    with pytest.raises(TypeError, match=rf"Mine.{name}: .* nothing calls it now. .*{said}"):
+        type("Mine", (Base,), {name: lambda self: None})()
 
 
 def test_a_second_target_is_an_entry_in_what_only_learns():

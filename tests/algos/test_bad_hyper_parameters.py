@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -437,15 +438,25 @@ def test_a_replay_that_the_system_refuses_is_told_by_its_settings(monkeypatch):
 def test_shared_memory_and_that_of_replicas_on_one_machine_count_as_a_whole(monkeypatch):
     monkeypatch.setattr(replay_settings, "free_memory", lambda: 1000)
     monkeypatch.setattr(replay_settings, "total_memory", lambda: 2000)
+
+    def check(n_bytes: int, n_here: int = 1, shared: bool = False) -> None:
+        """Check a replay of which the run fills a tenth."""
+        replicas = SimpleNamespace(n_on_this_machine=n_here)
+        algo: Any = SimpleNamespace(n_itr=10, batch_spec=SimpleNamespace(size=10), replicas=replicas)
+        storage: Any = SimpleNamespace(T=100, B=10, nbytes=n_bytes)
+        replay_settings.check_memory(algo, storage, np.zeros(()), False, shared)
+
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        replay_settings.check_memory(5000, 500, "a replay", "Do this.", n_here=2)
-        replay_settings.check_memory(900, 500, "a replay", "Do this.", is_shared=True)
-    with pytest.raises(ValueError, match=r"a replay needs 1,100 bytes of memory and .* have 1,000 at most. Do this."):
-        replay_settings.check_memory(1100, 500, "a replay", "Do this.", is_shared=True)
+        check(5000, n_here=2)
+        check(900, shared=True)
+    with pytest.raises(
+        ValueError, match=r"a replay of .* needs 1,100 bytes of memory and .* have 1,000 at most. Lower"
+    ):
+        check(1100, shared=True)
     with pytest.warns(
         UserWarning, match=r"needs 1,500 bytes of memory, in 3 replicas on this machine, and .* 1,000 now"
     ):
-        replay_settings.check_memory(5000, 500, "a replay", "Do this.", n_here=3)
+        check(5000, n_here=3)
     with pytest.raises(ValueError, match=r"needs 2,500 bytes of memory, in 5 .* 2,000 at most"):
-        replay_settings.check_memory(5000, 500, "a replay", "Do this.", n_here=5)
+        check(5000, n_here=5)

@@ -373,7 +373,7 @@ def test_other_formats_and_numbers_of_replicas_are_refused_and_not_passed_over(f
     with pytest.raises(ValueError, match="of 2 replicas; the run has 1"):
         newest(folder)
     with pytest.raises(ValueError, match="it is of 2 replicas; got replica 2"):
-        CheckpointFiles(folder).read(7, rank=2)
+        CheckpointFiles(folder, rank=2).read(7)
 
 
 # ---- full and read-only disks ----
@@ -554,7 +554,7 @@ def test_kills_at_random_moments_lose_no_checkpoint_that_was_whole(n_kills, tmp_
             last = kill_one(starter, rng)
             with opened(folder) as checkpoints:
                 whole = checkpoints.steps()
-                n_half_written += len(checkpoints._files.all_steps()) > len(whole)
+                n_half_written += len(checkpoints.all_steps()) > len(whole)
                 assert len(whole) >= 2  # and those that a kill has left from being removed
                 assert whole[1] == whole[0] - 1
                 assert whole[0] >= last
@@ -734,14 +734,14 @@ def test_later_and_half_written_checkpoints_are_removed(folder):
     with opened(folder) as checkpoints:
         saved = checkpoints.read(6)
         checkpoints.continue_from(saved)
-        assert checkpoints._files.all_steps() == [6]
+        assert checkpoints.all_steps() == [6]
         named = {segment.file for ring in saved.segments.values() for segment in ring}
         assert {file.name for file in (folder / "segments").iterdir()} == named | {"note.txt"}
         save(checkpoints, 7)
         assert checkpoints.steps() == [7, 6]
     with opened(folder) as checkpoints:
         checkpoints.continue_from(None)
-        assert checkpoints._files.all_steps() == []
+        assert checkpoints.all_steps() == []
         assert [file.name for file in (folder / "segments").iterdir()] == ["note.txt"]
 
 
@@ -782,7 +782,7 @@ def test_disk_error_does_not_look_like_a_checkpoint_that_names_nothing(folder, m
     before = sorted((folder / "segments").iterdir())
     monkeypatch.setattr(Path, "read_text", fails)
     with pytest.raises(OSError, match="Too many"):
-        CheckpointFiles(folder).remove_segments(0, 1, set())
+        CheckpointFiles(folder).remove_segments(set())
     assert sorted((folder / "segments").iterdir()) == before
 
 

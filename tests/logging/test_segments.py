@@ -301,9 +301,7 @@ def write_save_kill_and_damage(folder, k, keep, steps) -> None:
     finally:
         checkpoints.close()
     names = {file.name for file in (folder / "segments").iterdir()} if copies else set()
-    assert names == checkpoints._files._named(0) | {
-        x for s in checkpoints.steps() for x in checkpoints._files._named(s)
-    }
+    assert names == checkpoints._named(0) | {x for s in checkpoints.steps() for x in checkpoints._named(s)}
 
 
 def damage(file) -> None:

@@ -292,7 +292,7 @@ def test_trackio_has_its_rows_where_it_refuses_a_setting(tmp_path, monkeypatch, 
     assert opened["config"]["mine"] == 1
     assert "odd" not in opened["config"]
     assert row == ({"x": 1}, 10)
-    assert "trackio does not take the setting 'odd'" in capsys.readouterr().out
+    assert "trackio does not take the settings ['odd']" in capsys.readouterr().out
 
 
 def test_trackio_itself(tmp_path, monkeypatch):

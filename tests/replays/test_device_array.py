@@ -92,8 +92,8 @@ def test_what_a_copy_has_on_the_device_comes_from_memory(kind, copy_of):
     rows, n_frames = rows_and_frames(kind)
     storage = storage_of(rows, n_frames)
     storage.write(rows[:13])
-    for keeper in buffer_leaves(storage._observations):
-        keeper._on_device.zero_()
+    for of_device in buffer_leaves(storage._copies):
+        of_device._on_device.zero_()
     copy = copy_of(storage)
     plain = storage_of(rows, n_frames, device=None)
     assert len(pickle.dumps(storage)) < len(pickle.dumps(plain)) + 500

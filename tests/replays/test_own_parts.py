@@ -12,6 +12,7 @@ from rlpyt.agents import DqnAgent
 from rlpyt.algos import DQN
 from rlpyt.core import Replay
 from rlpyt.functional import select_at_indexes, valid_mean
+from rlpyt.old_rlpyt import check_class
 from rlpyt.replays import (
     Index,
     Places,
@@ -263,7 +264,7 @@ def test_the_way_of_rlpyt_0_1_to_give_priorities_is_told_the_new_one():
     with pytest.raises(AttributeError, match=r"update_batch_priorities.* Call update_priorities\(batch.places, prior"):
         replay.update_batch_priorities(torch.ones(8))
     with pytest.raises(TypeError, match=r"Mine.update_batch_priorities: .*or override update_priorities"):
-        type("Mine", (ReplayBuffer,), {"update_batch_priorities": lambda self, priorities: None})
+        check_class(type("Mine", (ReplayBuffer,), {"update_batch_priorities": lambda self, priorities: None}))
 
 
 class OnePlace(Newest):

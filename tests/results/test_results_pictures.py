@@ -86,10 +86,15 @@ def test_one_run_has_no_interval(tmp_path):
     assert not axes.patches
 
 
-def test_a_missing_matplotlib_is_named(grid, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match=r"pip install rlpyt\[plot\]"):
-        plot_study(grid)
+@pytest.mark.parametrize(
+    ("module", "draw"), [("matplotlib.figure", plot_study), ("scipy.special", plot_study), ("jinja2", write_page)]
+)
+def test_a_missing_package_is_named(grid, monkeypatch, module, draw):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(
+        ImportError, match=rf"package {module.partition('.')[0]} was not found.*pip install rlpyt\[plot\]"
+    ):
+        draw(grid)
 
 
 def test_pictures_are_written_also_of_runs_that_go_on(grid, tmp_path):

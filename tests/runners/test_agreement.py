@@ -343,7 +343,7 @@ class Sharing(MinibatchRl):
     """Runner whose batch sizes are those of all replicas."""
 
     def startup(self) -> int:
-        self._group.shares_algo = self._group.shares_sampler = True
+        self._group._shares_algo = self._group._shares_sampler = True
         return super().startup()
 
 

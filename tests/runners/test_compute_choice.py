@@ -105,11 +105,20 @@ class Viewing(nn.Module):
         return out[..., :3], out[..., 3]
 
 
-def test_a_model_that_cannot_compute_in_channels_last_keeps_the_plain_format(tmp_path):
-    parts = PPO(epochs=1, minibatches=2), CategoricalPgAgent(ModelCls=Viewing)
+class OverTime(Viewing):
+    """Model whose convolution has weights of five dimensions."""
+
+    def __init__(self, observation_space: Any, action_space: Any) -> None:
+        super().__init__(observation_space, action_space)
+        self.conv = nn.Sequential(nn.Unflatten(1, (1, 2)), nn.Conv3d(1, 4, (2, 4, 4), 2))  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(("ModelCls", "error"), [(Viewing, "view size"), (OverTime, "required rank 4")])
+def test_a_model_that_cannot_compute_in_channels_last_keeps_the_plain_format(ModelCls, error, tmp_path):
+    parts = PPO(epochs=1, minibatches=2), CategoricalPgAgent(ModelCls=ModelCls)
     runner = run(tmp_path, parts, sampler_of(IMAGES), n_steps=64, settings=None)
     assert not runner.compute.channels_last
-    assert "in channels-last raised RuntimeError: view size" in (tmp_path / "run_0" / "debug.log").read_text()
+    assert f"in channels-last raised RuntimeError: {error}" in (tmp_path / "run_0" / "debug.log").read_text()
 
 
 # ---- in a run ----

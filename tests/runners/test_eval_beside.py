@@ -21,7 +21,7 @@ from rlpyt.core import EvalResult, Sampler
 from rlpyt.envs import EnvError
 from rlpyt.logging import load_snapshot
 from rlpyt.runners import AsyncRlEval, MinibatchRlEval, SyncRlEval, TrainingDiverged
-from rlpyt.runners.rows import RowsEvaluatedBeside
+from rlpyt.runners.rows import RowsOfEvaluations
 from rlpyt.samplers import Evaluator
 from rlpyt.samplers.evaluator import EvaluatorProcess, evaluator_cpus
 from rlpyt.types import TrajInfo
@@ -75,7 +75,7 @@ class Watched(MinibatchRlEval):
 
 
 def evaluator_of(runner: MinibatchRlEval) -> EvaluatorProcess:
-    assert isinstance(runner._rows, RowsEvaluatedBeside)
+    assert isinstance(runner._rows, RowsOfEvaluations)
     assert isinstance(runner._rows.evaluator, EvaluatorProcess)
     return runner._rows.evaluator
 

@@ -25,7 +25,7 @@ from rlpyt.launching import update_config
 from rlpyt.logging import load_snapshot, logger_context
 from rlpyt.runners import AsyncRl, MinibatchRl, MinibatchRlEval, TrainingDiverged
 from rlpyt.runners import plan as plan_module
-from rlpyt.runners.hints import divergence_hints
+from rlpyt.runners.diagnostics import divergence_hints
 from rlpyt.runners.plan import plan_of_job
 from rlpyt.samplers import CpuSampler
 from rlpyt.types import TrajInfo
@@ -190,10 +190,10 @@ def test_the_last_iteration_is_always_logged(n_steps, interval, cum_steps, tmp_p
 
 def test_statistics_are_of_the_last_trajectories(tmp_path):
     runner: Any = run(tmp_path, "ppo", n_steps=400, log_traj_window=7)
-    assert len(runner._rows._traj_infos) == 7
+    assert len(runner._rows._last) == 7
     row = rows_of(tmp_path)[-1]
     assert float(row["Diagnostics/StepsInTrajWindow"]) == pytest.approx(7 * float(row["LengthAverage"]))
-    assert float(row["LengthMax"]) == max(info.Length for info in runner._rows._traj_infos)
+    assert float(row["LengthMax"]) == max(info.Length for _, info in runner._rows._last)
 
 
 class Late(TrajInfo):
@@ -391,7 +391,7 @@ def test_steps_that_cannot_be_meant_are_refused(setting, value):
 def test_text_in_place_of_a_number_is_refused(setting):
     algo, agent = make_algo("ppo")
     arguments: dict[str, Any] = {"n_steps": 10, "log_interval_steps": 5, setting: "5"}
-    with pytest.raises(TypeError, match=f"MinibatchRl: {setting} is '5'; expected a number"):
+    with pytest.raises(TypeError, match=f"MinibatchRl: {setting} is '5' of type str; expected a (whole )?number"):
         MinibatchRl(algo=algo, agent=agent, sampler=make_sampler(), **arguments)
 
 

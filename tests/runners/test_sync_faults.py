@@ -23,8 +23,8 @@ from rlpyt.envs import EnvError
 from rlpyt.logging import load_snapshot
 from rlpyt.runners import SyncRl
 from rlpyt.runners.agreement import ReplicaStopped
-from rlpyt.runners.collecting import InTurn
 from rlpyt.runners.replica_group import ReplicaGroup
+from rlpyt.runners.training import InTurn
 from rlpyt.utils import processes
 from rlpyt.utils.process_group import ReplicaError
 from rlpyt.utils.seeds import Role, stream_seed

@@ -406,6 +406,34 @@ def test_an_agent_with_a_state_of_its_own_is_reset_between_the_example_and_the_f
         assert OwnState.calls == ["sample_mode", "step", "step"]
 
 
+class StateOfAMode(CategoricalPgAgent):
+    """Asks at every change of mode which one it was, as recurrent agents of rlpyt 0.1 did."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: list[str | None] = []
+
+    def sample_mode(self, itr: int) -> None:
+        self.before.append(self._mode)
+        super().sample_mode(itr)
+
+    def eval_mode(self, itr: int, deterministic: bool = False) -> None:
+        self.before.append(self._mode)
+        super().eval_mode(itr, deterministic)
+
+
+def test_an_agent_s_own_methods_are_told_the_mode_before():
+    agent = StateOfAMode()
+    with running("serial", agent, B=2, T=2, eval_n_envs=1, eval_max_trajectories=1) as sampler:
+        agent.before.clear()
+        sampler.obtain_samples(0)
+        agent.train_mode(0)
+        sampler.evaluate_agent(0)
+        sampler.obtain_samples(1)
+        assert agent.before[1:] == ["train", "eval"]
+        assert agent.mode == "sample"
+
+
 class LacksB(CategoricalPgAgent):
     def __init__(self, place: int) -> None:
         super().__init__()

@@ -17,7 +17,8 @@ import torch
 from rlpyt.logging import load_snapshot, save_snapshot
 from rlpyt.samplers.fleet import FleetServer
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec
-from rlpyt.samplers.states import Loaded, StateKeeper, joined, piece
+from rlpyt.samplers.states import Loaded, joined, piece
+from rlpyt.samplers.work import StateKeeper
 from rlpyt.types import Run, TrajInfo
 from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.progress import Progress
@@ -278,9 +279,10 @@ def test_environments_that_begin_anew_have_other_seeds_at_every_resume():
         seeds.append(state["new_seeds"])
         return Loaded()
 
+    work = mock.Mock(load_state_dict=load)
     for itr in (0, 1, 2, 9):
-        keeper = StateKeeper("sampler", [0, 1], 2)
-        assert keeper.load({**pieces, "global_B": 2, "itr": itr}, SPEC.seeds, load) == 0
+        keeper = StateKeeper("sampler", SPEC)
+        assert keeper.load({**pieces, "global_B": 2, "itr": itr}, work) == 0
         assert keeper.next_itr == itr
     # A run that was stopped before its first batch takes the seeds of iteration 1.
     assert seeds[0] == seeds[1]

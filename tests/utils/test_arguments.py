@@ -14,9 +14,9 @@ from torch import nn
 
 from rlpyt.agents import CatDqnAgent, DqnAgent, SacAgent
 from rlpyt.algos import DQN, PPO
+from rlpyt.compat.names import SETTINGS
 from rlpyt.logging import logger_context
 from rlpyt.models import PgModel
-from rlpyt.old_names import SETTINGS
 from rlpyt.runners import MinibatchRl
 from rlpyt.runners.base import MinibatchRlBase
 from rlpyt.samplers import CpuSampler, SerialSampler, evaluate

@@ -1,23 +1,15 @@
-"""The names of rlpyt 0.1 and where each of them is now: old import lines work, and say the new one.
-
-`install` runs when `rlpyt` is imported. It puts a light module object into `sys.modules` for every old path that has no
-module here; Python looks there before it asks the parent package. Nothing is imported until a name is asked for. A
-module whose path is an old one too, but which lacks some old names, calls `serve_old_names(__name__)`.
-"""
+"""The names of rlpyt 0.1 and where each of them is now: old import lines work, and say the new one."""
 
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
-from opcode import opname
+from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
-PAGE = "docs/from_rlpyt_0_1.md"
-"""Where users of rlpyt 0.1 find what has changed."""
+from rlpyt.old_rlpyt import PAGE
 
 _REPLAY = (
     "one ReplayBuffer serves all kinds of replay, and the algorithm's settings choose its parts: prioritized_replay, "
@@ -46,10 +38,6 @@ _SPACE = "spaces are gymnasium's, and Dict spaces are served as they are (docs/o
 _ENV_INFO = "an environment's info may have any numbers in it, and need not have all at every step"
 _ONLY_SAC = "the SAC with a network of state values is gone. Use rlpyt.algos.SAC and rlpyt.agents.SacAgent"
 _N_ATOMS = "rlpyt.models.DuelingHeadModel and QHeadModel take n_atoms"
-_CONFIGS = (
-    "experiments/ of the repository has them as functions, in a file of this name (docs/experiments.md). To go on with "
-    "dictionaries copy the old file beside your script: it is plain Python, and its numbers hold"
-)
 _SEEDS = "every environment gets a seed of its own from the run's (rlpyt.utils.seeds)"
 _RETURNS = "rlpyt.functional.{} takes other arguments, among them terminated and truncated instead of done; import that"
 _NUMPY = "rlpyt.functional and rlpyt.utils.tensors have it for tensors: torch.from_numpy shares the memory of an array"
@@ -59,12 +47,6 @@ _WRITER = (
     "(docs/logging.md)"
 )
 _SINKS = "logger_context takes sinks and use_summary_writer, and without it the console is all (docs/own_algorithm.md)"
-
-_CONFIG_FILES = (
-    "atari.dqn.atari_dqn atari.dqn.atari_dqn_debug atari.dqn.atari_r2d1 atari.pg.atari_ff_a2c atari.pg.atari_ff_ppo "
-    "atari.pg.atari_lstm_a2c atari.pg.atari_lstm_ppo mujoco.pg.mujoco_a2c mujoco.pg.mujoco_ppo mujoco.qpg.mujoco_ddpg "
-    "mujoco.qpg.mujoco_td3 mujoco.qpg.mujoco_sac mujoco.qpg.mujoco_sac_v"
-)
 
 # (old module without "rlpyt.", new module, or the sentence that says what to do instead, names or OLD=NEW).
 _TABLE = (
@@ -147,7 +129,7 @@ _TABLE = (
     # ---- models ----
     ("models.conv2d", "rlpyt.models", "Conv2dModel Conv2dHeadModel"),
     ("models.dueling", _N_ATOMS, "DistributionalDuelingHeadModel"),
-    ("models.utils", "rlpyt.utils.rlpyt_0_1", "update_state_dict"),
+    ("models.utils", "rlpyt.compat.functions", "update_state_dict"),
     ("models.utils", "rlpyt.models.scale_grad(x, scale) does it", "ScaleGrad"),
     ("models.utils", "no network is wrapped in DistributedDataParallel", "strip_ddp_state_dict"),
     ("models.dqn.atari_dqn_model", "rlpyt.models", "AtariDqnModel"),
@@ -233,23 +215,28 @@ _TABLE = (
     ("utils.buffer", "rlpyt.utils.arrays", "buffer_method buffer_func get_leading_dims"),
     ("utils.buffer", "rlpyt.utils.shared_memory", "np_mp_array=shared_array"),
     ("utils.collections", "rlpyt", "namedarraytuple"),
-    ("utils.collections", "rlpyt.utils.rlpyt_0_1", "AttrDict"),
+    ("utils.collections", "rlpyt.compat.functions", "AttrDict"),
     ("utils.collections", _SCHEMA, "NamedTupleSchema NamedTuple NamedArrayTupleSchema NamedArrayTuple"),
     ("utils.collections", _SCHEMA, "NamedArrayTupleSchema_like namedarraytuple_like"),
     ("utils.collections", "ask isinstance(x, rlpyt.NamedArrayTuple)", "is_namedarraytuple is_namedarraytuple_class"),
     ("utils.collections", "ask whether type(x) has _fields", "is_namedtuple is_namedtuple_class"),
-    ("utils.misc", "rlpyt.utils.rlpyt_0_1", "iterate_mb_idxs"),
+    ("utils.misc", "rlpyt.compat.functions", "iterate_mb_idxs"),
     ("utils.misc", _SEQUENCES, "extract_sequences"),
     ("utils.misc", "call numpy's or torch's", "zeros empty"),
     ("utils.prog_bar", "rlpyt.logging", "ProgBarCounter"),
-    ("utils.quick_args", "rlpyt.utils.rlpyt_0_1", "save__init__args"),
+    ("utils.quick_args", "rlpyt.compat.functions", "save__init__args"),
+    ("utils.rlpyt_0_1", "rlpyt.compat.functions", "AttrDict iterate_mb_idxs save__init__args update_state_dict"),
     ("utils.seed", "rlpyt.utils.seeds", "set_seed make_seed"),
     ("utils.seed", _SEEDS, "get_seed set_envs_seeds"),
     ("utils.shmemarray", "rlpyt.utils.shared_memory.shared_array(shape, dtype) makes one", "NpShmemArray"),
     ("utils.synchronize", _ASYNC, "RWLock drain_queue"),
     ("utils.synchronize", _SYNC, "find_port"),
     ("utils.logging", "rlpyt.logging", "logger"),
-    ("utils.logging.logger", "rlpyt.logging.logger", "*"),
+    ("utils.logging.logger", "rlpyt.logging.logger", "log prefix push_prefix pop_prefix tabular_prefix"),
+    ("utils.logging.logger", "rlpyt.logging.logger", "push_tabular_prefix pop_tabular_prefix record_tabular"),
+    ("utils.logging.logger", "rlpyt.logging.logger", "record_tabular_misc_stat dump_tabular set_iteration"),
+    ("utils.logging.logger", "rlpyt.logging.logger", "save_itr_params get_snapshot_dir get_snapshot_mode"),
+    ("utils.logging.logger", "rlpyt.logging.logger", "set_snapshot_mode get_snapshot_gap set_snapshot_gap"),
     ("utils.logging.logger", _SINKS, "disable enable disable_tabular enable_tabular"),
     ("utils.logging.logger", _SINKS, "add_text_output remove_text_output add_tabular_output remove_tabular_output"),
     ("utils.logging.logger", _WRITER, "get_tf_summary_writer"),
@@ -269,9 +256,17 @@ _TABLE = (
     ("utils.launching.variant", "rlpyt.launching", "update_config"),
     ("utils.launching.exp_launcher", "rlpyt.launching", "run_experiments"),
     ("utils.launching.exp_launcher", _QUEUE, "launch_experiment get_log_dir log_exps_tree log_num_launched"),
-    # ---- experiments ----
-    *((f"experiments.configs.{x}", _CONFIGS, "configs") for x in _CONFIG_FILES.split()),
 )
+
+_SUBCLASSES = "write its parts as subclasses (docs/own_agent.md, docs/own_algorithm.md)"
+FOLDERS = {
+    "rlpyt.ul": _SUBCLASSES,
+    "rlpyt.projects": _SUBCLASSES,
+    "rlpyt.experiments": "experiments/ of the repository has the configurations as functions, in files of the old "
+    "names (docs/experiments.md). To go on with dictionaries copy the old file beside your script: it is plain Python, "
+    "and its numbers hold",
+}
+"""Folders of rlpyt 0.1 without a counterpart, and what to do instead."""
 
 SETTINGS = {
     # algorithms
@@ -302,112 +297,75 @@ SETTINGS = {
 """Settings of rlpyt 0.1 that nothing here has, and sentences on each: for messages about unknown arguments."""
 
 
-class Where(NamedTuple):
-    """Place of an old name today; one of the two is empty."""
-
-    new: str
-    """Dotted name."""
-    instead: str
-    """What to do where there is no such thing any more."""
-
-
-def _entries() -> Iterator[tuple[str, str, Where]]:
-    """Yield old module, old name and where it is; the name "*" stands for all that the new module has."""
-    for module, place, names in _TABLE:
-        for text in names.split():
-            old, _, new = text.partition("=")
-            where = Where("", place) if " " in place else Where(place if old == "*" else f"{place}.{new or old}", "")
-            yield f"rlpyt.{module}", old, where
-
-
-NAMES: dict[str, dict[str, Where]] = {}
-"""Old module -> old name -> where it is."""
-for _module, _name, _where in _entries():
-    NAMES.setdefault(_module, {})[_name] = _where
+NAMES: dict[str, dict[str, str]] = {}
+"""Old module -> old name -> its dotted name today, or the words that say what to do where there is none."""
+for _module, _place, _names in _TABLE:
+    for _name in _names.split():
+        _old, _, _new = _name.partition("=")
+        NAMES.setdefault(f"rlpyt.{_module}", {})[_old] = _place if " " in _place else f"{_place}.{_new or _old}"
+_WORDS = [path.split(".") for path in NAMES]
+_PATHS = {".".join(words[:n]) for words in _WORDS for n in range(2, len(words) + 1)}
 
 
 class OldModule(ModuleType):
     """Module of rlpyt 0.1 that finds its names in the new ones, when they are asked for."""
 
     def __getattr__(self, name: str) -> Any:
-        return _find(self.__name__, name)
+        where = NAMES.get(self.__name__, {}).get(name)
+        if where is None:
+            raise AttributeError(f"{self.__name__!r} has no attribute {name!r}. What rlpyt 0.1 had is in {PAGE}.")
+        if " " in where:
+            raise AttributeError(_gone(f"{self.__name__}.{name}", where))
+        return _found(f"{self.__name__}.{name}", where, stacklevel=3)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuse to replace a name: nobody would look for it here."""
-        if (where := NAMES.get(self.__name__, {}).get(name)) is not None:
-            now = where.instead or f"it is {where.new} now"
+        if where := NAMES.get(self.__name__, {}).get(name):
+            now = where if " " in where else f"it is {where} now"
             raise AttributeError(
                 f"{self.__name__}.{name} of rlpyt 0.1 was set, which changes nothing: {now}. See {PAGE}."
             )
         super().__setattr__(name, value)
 
+    @classmethod
+    def create_module(cls, spec: ModuleSpec) -> OldModule:
+        """Return the module of an old path, as its loader."""
+        return cls(spec.name, f"Names of rlpyt 0.1; see {PAGE}.")
 
-def install() -> None:
-    """Make the old paths importable that have no module here."""
-    for path in _with_parents(NAMES):
-        if path not in sys.modules and not _is_here(path):
-            module = OldModule(path, f"Names of rlpyt 0.1; see {PAGE}.")
-            names = NAMES.get(path, {})
-            vars(module)["__all__"] = [name for name in names if names[name].new and name != "*"]
-            sys.modules[path] = module
-
-
-def room(name: str) -> ModuleType:
-    """Return a package that an old path leads through; the package `rlpyt` asks for it.
-
-    `import rlpyt.algos.dqn.dqn as dqn` asks each part of the path for the next, and imports none on the way.
-
-    Raises:
-        AttributeError: if there is none of that name.
-    """
-    if any(path.startswith(f"rlpyt.{name}.") for path in NAMES):
-        return importlib.import_module(f"rlpyt.{name}")
-    raise AttributeError(f"module 'rlpyt' has no attribute {name!r}")
+    @staticmethod
+    def exec_module(module: ModuleType) -> None:
+        """Fill in what `from module import *` takes."""
+        vars(module)["__all__"] = [name for name, where in NAMES.get(module.__name__, {}).items() if " " not in where]
 
 
-def _with_parents(paths: Iterable[str]) -> set[str]:
-    """Return dotted paths with all that lie on the way to them, `rlpyt` left out."""
-    parts = [path.split(".") for path in paths]
-    return {".".join(words[:n]) for words in parts for n in range(2, len(words) + 1)}
+def find_spec(name: str) -> ModuleSpec | None:
+    """Return the spec of a module of rlpyt 0.1; None for another.
 
-
-def _is_here(path: str) -> bool:
-    # A package here is one folder deep: what lies deeper needs no look at the disk.
-    place = os.path.join(os.path.dirname(__file__), *path.split(".")[1:])
-    return path.count(".") < 3 and (os.path.isdir(place) or os.path.exists(f"{place}.py"))
-
-
-def serve_old_names(module: str) -> None:
-    """Let a module of today answer for the names that it had in rlpyt 0.1."""
-    vars(sys.modules[module])["__getattr__"] = lambda name: _find(module, name)
-
-
-# The third is of Python 3.11 alone; `from m import *` is the fourth there, later the last.
-_IN_THE_SOURCE = ("IMPORT_FROM", "LOAD_ATTR", "LOAD_METHOD", "IMPORT_STAR", "CALL_INTRINSIC_1")
-
-
-def _find(module: str, name: str) -> Any:
-    """Return what an old name stands for, with a warning that tells the new one.
-
-    pickle looks through all modules for a name, and hasattr asks: no line names it, so there is no warning.
+    Python asks for `module.Name` too where `from module import Name` has found none: then the name is put into a module
+    of today whose path is an old one as well.
 
     Raises:
-        ImportError: if an import statement asks for what is not there any more; the text says what to do.
-        AttributeError: if anything else asks for it, or rlpyt 0.1 had no such name either.
+        ImportError: if there is no such name or folder any more; the text says what to do.
     """
-    names = NAMES.get(module, {})
-    where = names.get(name)
-    if where is None and "*" in names and not name.startswith("__"):
-        where = Where(f"{names['*'].new}.{name}", "")
-    if where is None:
-        raise AttributeError(f"module {module!r} has no attribute {name!r}. What rlpyt 0.1 had is in {PAGE}.")
-    instruction = opname[sys._getframe(2).f_code.co_code[sys._getframe(2).f_lasti]]
-    if not where.new:
-        text = f"{module}.{name} of rlpyt 0.1 has no counterpart: {where.instead}. See {PAGE}."
-        raise ImportError(text, name=module) if instruction == "IMPORT_FROM" else AttributeError(text)
-    new_module, _, new_name = where.new.rpartition(".")
-    found = getattr(importlib.import_module(new_module), new_name)
-    if instruction in _IN_THE_SOURCE:
-        text = f"{module}.{name} of rlpyt 0.1 is {where.new} now. Write: from {new_module} import {new_name}"
-        warnings.warn(text, DeprecationWarning, stacklevel=3)
-    return found
+    if name in FOLDERS:
+        raise ModuleNotFoundError(_gone(name, FOLDERS[name]), name=name)
+    if name in _PATHS:
+        return ModuleSpec(name, OldModule, is_package=True)  # type: ignore[arg-type]
+    module, _, wanted = name.rpartition(".")
+    if where := NAMES.get(module, {}).get(wanted):
+        if " " in where:
+            raise ImportError(_gone(name, where), name=module)
+        vars(sys.modules[module])[wanted] = _found(name, where, stacklevel=4)
+    return None
+
+
+def _gone(old: str, instead: str) -> str:
+    return f"{old} of rlpyt 0.1 has no counterpart: {instead}. See {PAGE}."
+
+
+def _found(old: str, new: str, stacklevel: int) -> Any:
+    """Return what an old name stands for, with a warning at the user's line that tells the new one."""
+    module, _, name = new.rpartition(".")
+    text = f"{old} of rlpyt 0.1 is {new} now. Write: from {module} import {name}"
+    warnings.warn(text, DeprecationWarning, stacklevel=stacklevel)
+    return getattr(importlib.import_module(module), name)

@@ -1,8 +1,7 @@
-"""Agents whose class has a `step`, or another method of acting, of its own, as those of rlpyt 0.1 had.
+"""Agents with a `step`, or another method of acting, of their own, as those of rlpyt 0.1 had.
 
-Such an agent may keep a state between `reset`, `sample_mode` and `step`. A sampler acts by it through `OwnStepActor`,
-which calls these methods in the order of rlpyt 0.1. Where they call `super().step(...)` and the like, the library's
-method acts in the environments of that sampler.
+Such an agent may keep a state between `reset`, `sample_mode` and `step`. Where its methods call `super().step(...)` and
+the like, the library's method acts in the environments of the sampler that called.
 """
 
 from __future__ import annotations
@@ -15,20 +14,13 @@ import torch
 
 from rlpyt.core import Actor, Agent
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.old_methods import own_names
 from rlpyt.types import AgentStep, StateDict
 
 R = TypeVar("R")
-METHODS = {"step", "value", "sample_mode", "eval_mode", "reset", "reset_one"}
-
-
-def acts_itself(agent: Agent) -> bool:
-    """Return whether the class of an agent, or a base of a user's, defines a method of acting."""
-    return bool(own_names(type(agent)) & METHODS)
 
 
 class OwnStepActor(Actor):
-    """Actor that calls an agent's methods: `reset`, then `sample_mode` or `eval_mode`, then `step`.
+    """Actor that calls the methods of an agent in the order of rlpyt 0.1: `reset`, a mode, `step`.
 
     Args:
         agent: has the methods.

@@ -1,0 +1,65 @@
+"""The ways into `rlpyt.compat`, which has what rlpyt 0.1 had: it is loaded when something of that kind is asked for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any, TypeVar
+
+PAGE = "docs/from_rlpyt_0_1.md"
+"""Where users of rlpyt 0.1 find what has changed."""
+
+C = TypeVar("C", bound=type)
+
+
+def compat(module: str) -> ModuleType:
+    """Return a module of `rlpyt.compat`."""
+    return importlib.import_module(f"rlpyt.compat.{module}")
+
+
+class OldPaths:
+    """Finder of modules that Python asks before its own: it answers where a module below `rlpyt` is one of rlpyt 0.1.
+
+    A module of today gets an empty `__path__`. Then Python follows an old path through it, and asks for the module
+    `module.Name` where `from module import Name` finds no such name.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return what Python needs to load a module; None leaves it to the next finder."""
+        if not name.startswith("rlpyt."):
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is None or spec.loader is None:  # nothing is there, or a folder without Python files
+            return compat("names").find_spec(name)
+        if spec.submodule_search_locations is None:
+            spec.submodule_search_locations = []
+        return spec
+
+
+def tells_old_attributes(cls: C) -> C:
+    """Decorate a class whose objects, asked for an attribute of rlpyt 0.1 that they lack, say what to do."""
+
+    def tell(part: Any, name: str) -> Any:
+        try:
+            return super(cls, part).__getattr__(name)  # type: ignore[arg-type]  # of torch.nn.Module beside it, for one
+        except AttributeError:
+            text = "" if name.startswith("__") else compat("methods").old_attribute(type(part), name)
+        if text:
+            raise AttributeError(text) from None
+        return object.__getattribute__(part, name)
+
+    cls.__getattr__ = tell  # type: ignore[attr-defined]
+    return cls
+
+
+def check_class(cls: type) -> None:
+    """Refuse a class of a user's with a method that nothing would call, or could not call.
+
+    Raises:
+        TypeError: if there is one.
+    """
+    if cls.__module__.split(".")[0] != "rlpyt":
+        compat("methods").check_subclass(cls)
