@@ -205,7 +205,7 @@ def public_names() -> set[str]:
             members = [thing]
             if inspect.isclass(thing):
                 names |= {*dir(thing), *inspect.get_annotations(thing)}
-                members += [getattr(thing, m) for m in dir(thing) if not m.startswith("_")]
+                members += [getattr(thing, m, None) for m in dir(thing) if not m.startswith("_")]
             names.add(name)
             names |= {p for member in members if callable(member) for p in parameters(member)}
     return names
