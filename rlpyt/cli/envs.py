@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from fnmatch import fnmatch
 from importlib.util import find_spec
 from typing import Annotated, NamedTuple
@@ -13,7 +12,7 @@ from typing import Annotated, NamedTuple
 import gymnasium
 import tyro
 
-from rlpyt.cli.text import columns
+from rlpyt.cli.text import columns, did_you_mean
 from rlpyt.results import ATARI_SCORES
 
 
@@ -46,9 +45,8 @@ def envs(pattern: Annotated[str, tyro.conf.Positional] = "") -> int:
     """
     found = [family._replace(names=_matching(family.names, pattern)) for family in families()]
     if not any(family.names for family in found):
-        known = {name.lower(): name for family in families() for name in family.names}
-        close = [known[key] for key in get_close_matches(pattern.lower(), known, n=4)]
-        hint = f"; did you mean {' or '.join(close)}?" if close else ". rlpyt envs lists all."
+        known = [name for family in families() for name in family.names]
+        hint = did_you_mean(pattern, known, ". rlpyt envs lists all.", n=4)
         raise ValueError(f"there is no environment with {pattern!r} in its name{hint}")
     rows = []
     for family in found:

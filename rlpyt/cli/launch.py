@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import tyro
@@ -22,11 +22,6 @@ from rlpyt.launching import ClusterSlots, Slots, VariantLevel, make_variants, qu
 from rlpyt.runners import MinibatchRlBase
 
 SCRIPT = Path(__file__).with_name("launched.py")
-OWN = (
-    *("--vary", "--seeds", "--runs-at-once", "--affinity", "--slurm"),
-    *("--title", "--data-dir", "--retries", "--dry-run"),
-)
-"""Options of the grid; the others are those of each run."""
 JOBS = "jobs"
 """Folder in that of the grid for what submitit writes of each job."""
 JOBS_AT_ONCE = 20
@@ -73,6 +68,10 @@ class Grid:
     """How often a run that fails is started again."""
     dry_run: Flag = False
     """List the runs and end."""
+
+
+OWN = {f"--{f.name}".replace("_", "-") for f in fields(Grid)}
+"""Options of the grid; the others are those of each run."""
 
 
 def launch(arguments: Sequence[str]) -> int:

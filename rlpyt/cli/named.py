@@ -11,11 +11,11 @@ import importlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from rlpyt.cli.options import hint_of
 from rlpyt.cli.play import drawing_kwargs
+from rlpyt.cli.text import did_you_mean
 from rlpyt.cli.values import Values, kinds_of, metavar_of, split, value_of
 from rlpyt.logging import MlflowSink, Sink, TrackioSink, WandbSink
 from rlpyt.logging.sinks import optional_package
@@ -117,16 +117,14 @@ def recorded_trackers(params: Mapping[str, object]) -> tuple[str, ...]:
 
 def _named(option: str, texts: Sequence[str], known: Iterable[str], example: str) -> list[Named]:
     """Return the parts that texts name; several in one text stand between commas."""
-    found, alike = [], {name.lower(): name for name in known}
+    found, known = [], [*known]
     for text in (part.strip() for word in texts for part in split(word)):
         match = re.fullmatch(r"(\w+)\s*(?:\((.*)\))?", text, re.DOTALL)
-        if match is None or match[1] not in alike.values():
-            word = re.match(r"\w*", text)
-            close = get_close_matches(word[0].lower().replace("_", "") if word else "", alike, n=1)
-            hint = f"; did you mean {alike[close[0]]}?" if close else "."
+        if match is None or match[1] not in known:
+            hint = did_you_mean(re.split(r"\W", text)[0].replace("_", ""), known, n=1)
             raise ValueError(
-                f"{option}: got {text!r}{hint} Expected some of {', '.join(alike.values())}, with settings in brackets "
-                f"where there are some, such as {example}."
+                f"{option}: got {text!r}{hint} Expected some of {', '.join(known)}, with settings in brackets where "
+                f"there are some, such as {example}."
             )
         found.append(Named(match[1], match[2] or ""))
     return found
@@ -153,9 +151,8 @@ def _settings(
         if not equals:
             key, value = [*hints, ""][min(place, len(hints))], text.strip()
         if key not in hints or key in found:
-            close = get_close_matches(key, hints, n=2)
-            hint = f"did you mean {' or '.join(close)}?" if close else f"expected some of {', '.join(hints)}."
-            raise ValueError(f"{option}: got {text.strip()!r} as a setting of {part.name}; {hint}")
+            hint = did_you_mean(key, hints, f"; expected some of {', '.join(hints)}.", n=2)
+            raise ValueError(f"{option}: got {text.strip()!r} as a setting of {part.name}{hint}")
         if recorded and key in SERVERS:
             raise ValueError(
                 f"the record of the run has {text.strip()!r} for {part.name}; expected no {key}, as a record must not "

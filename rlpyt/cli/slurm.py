@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, get_type_hints
 
+from rlpyt.cli.text import did_you_mean
 from rlpyt.cli.values import kinds_of, list_of, split, value_of
 from rlpyt.logging.sinks import optional_package
 
@@ -60,12 +60,10 @@ def requests_of(texts: Sequence[str]) -> dict[str, object]:
     for given, text in _pairs(texts):
         name = given.replace("-", "_")
         if name not in shared and name not in own:
-            close = get_close_matches(name, {*shared, *own}, n=1)
-            expected = (
-                f"did you mean {close[0]}?" if close else f"expected one of {', '.join(sorted({*shared, *own}))}."
-            )
+            known = sorted({*shared, *own})
+            hint = did_you_mean(name, known, f"; expected one of {', '.join(known)}.", n=1)
             raise ValueError(
-                f"--slurm: got {given!r}; {expected} Another option of sbatch is an entry of additional_parameters: "
+                f"--slurm: got {given!r}{hint} Another option of sbatch is an entry of additional_parameters: "
                 'additional_parameters={"reservation": "mine"}.'
             )
         try:

@@ -17,7 +17,7 @@ from rlpyt.algos import RlAlgorithm
 from rlpyt.cli.algorithms import ALGORITHMS, Algorithm, algorithm, check_fits, is_algorithm
 from rlpyt.cli.arguments import Columns, Flag, Modules, Names, Pairs, Steps, Text, Whole, joined
 from rlpyt.cli.environment import Environment, environment
-from rlpyt.cli.errors import is_of_library
+from rlpyt.cli.main import is_of_library
 from rlpyt.cli.named import Tracking, recorded_trackers, tracking_of, with_hooks
 from rlpyt.cli.next_steps import next_steps
 from rlpyt.cli.options import changes_of, options_class

@@ -8,8 +8,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import NamedTuple
 
-from rlpyt.cli.environment import made
-from rlpyt.cli.working_directory import look_in_working_directory
+from rlpyt.cli.environment import look_in_working_directory, made
 from rlpyt.core import Agent
 from rlpyt.envs import EnvError
 from rlpyt.logging import RunDirectoryError, SnapshotError
