@@ -236,9 +236,10 @@ def _unknown(name: str) -> str:
     package = _package_of(name)
     known = [*gymnasium.registry, *ATARI_SCORES, *([f"{package}:{name}"] if package is not None else [])]
     return (
-        f"there is no environment {name!r}{did_you_mean(name, known, n=4)} Expected an id of gymnasium, a game of Atari, "
-        "a task such as dm_control/cheetah-run, or module:name of your own. rlpyt envs lists them. An id that another "
-        "package registers when it is imported is written with the package, such as minigrid:MiniGrid-Empty-5x5-v0."
+        f"there is no environment {name!r}{did_you_mean(name, known, n=4)} Expected an id of gymnasium, a game of "
+        "Atari, a task such as dm_control/cheetah-run, or module:name of your own. rlpyt envs lists them. An id that "
+        "another package registers when it is imported is written with the package, such as "
+        "minigrid:MiniGrid-Empty-5x5-v0."
     )
 
 
