@@ -99,10 +99,6 @@ def environment(env: str | Callable[..., object], env_kwargs: Kwargs | None = No
             "pong" or "ALE/Pong-v5"; a task such as "dm_control/cheetah-run"; "module:name" of a class or function of
             the user's; or, in a script, the class or function itself.
         env_kwargs: further arguments.
-
-    Raises:
-        ValueError: if there is no such environment, or it cannot be built.
-        ImportError: if it needs a package that is not installed.
     """
     kind, EnvCls, given, evaluation = _found(env) if isinstance(env, str) else ("other", env, {}, {})
     name = env if isinstance(env, str) else _name_of(env)
@@ -139,11 +135,7 @@ def look_in_working_directory() -> None:
 
 
 def made(EnvCls: Callable[..., object], env_kwargs: Kwargs, n_envs: int = 1) -> EnvAdapter | VectorEnvAdapter:
-    """Return an environment, or a vector environment of some, in its adapter.
-
-    Raises:
-        EnvError: if it cannot be built.
-    """
+    """Return an environment, or a vector environment of some, in its adapter."""
     if makes_vector_env(EnvCls):
         return make_vector_env(EnvCls, env_kwargs, range(n_envs))
     return make_env(EnvCls, env_kwargs)
@@ -178,12 +170,7 @@ def _id_of(name: str) -> str:
 
 
 def _with_module(name: str) -> str:
-    """Return an id with the module that registers it, as a process of its own needs it: "minigrid:MiniGrid-...".
-
-    Raises:
-        ValueError: if no known package has it.
-        ImportError: if its package is not installed.
-    """
+    """Return an id with the module that registers it, as a process of its own needs it: "minigrid:MiniGrid-..."."""
     for prefix, (module, package) in _REGISTERED_BY.items():
         if name.startswith(prefix):
             try:

@@ -62,26 +62,18 @@ def envs(pattern: Annotated[str, tyro.conf.Positional] = "") -> int:
 
 def families() -> list[Family]:
     """Return all environments that `rlpyt train` knows by name."""
-    found = [
-        Family(name, packages, install, _of_module(module)) for module, (name, packages, install) in _GYMNASIUM.items()
-    ]
-    listed = {name for family in found for name in family.names}
     # Old versions of MuJoCo's and those that only say that they have moved are functions, not modules.
-    others = tuple(i for i, spec in gymnasium.registry.items() if i not in listed and _has_module(spec, "gymnasium."))
+    modules = {i: spec.entry_point for i, spec in gymnasium.registry.items() if isinstance(spec.entry_point, str)}
+    others = tuple(i for i, module in modules.items() if not module.startswith("gymnasium."))
     return [
-        *found,
+        *(
+            Family(*facts, tuple(i for i, module in modules.items() if module.startswith(f"{place}.")))
+            for place, facts in _GYMNASIUM.items()
+        ),
         Family("Atari", ("ale_py", "cv2"), "pip install rlpyt[atari]", tuple(ATARI_SCORES)),
         Family("dm_control", ("dm_control", "shimmy", "mujoco"), "pip install rlpyt[dm_control]", _dm_control()),
         *([Family("others", (), "", others)] if others else []),
     ]
-
-
-def _of_module(module: str) -> tuple[str, ...]:
-    return tuple(i for i, spec in gymnasium.registry.items() if str(spec.entry_point).startswith(f"{module}."))
-
-
-def _has_module(spec: gymnasium.envs.registration.EnvSpec, without: str) -> bool:
-    return isinstance(spec.entry_point, str) and not spec.entry_point.startswith(without)
 
 
 def _dm_control() -> tuple[str, ...]:

@@ -76,11 +76,11 @@ OWN = {f"--{f.name}".replace("_", "-") for f in fields(Grid)}
 
 def launch(arguments: Sequence[str]) -> int:
     """Run a grid of runs side by side, or go on with it."""
-    if not arguments or arguments[0] in HELP or not set(HELP).isdisjoint(arguments):
-        if arguments and set(HELP).isdisjoint(arguments[:1]):
-            tyro.cli(Grid, prog=f"rlpyt launch {arguments[0]} ...", args=["--help"])
+    if not arguments or arguments[0] in HELP:
         print(usage())
         return 0 if arguments else 2
+    if not set(HELP).isdisjoint(arguments):
+        tyro.cli(Grid, prog=f"rlpyt launch {arguments[0]} ...", args=["--help"])
     if arguments[0].startswith("-"):
         raise ValueError(f"got {arguments[0]!r}; expected an algorithm or a script first. Options come after it.")
     own, of_runs = split(arguments)
@@ -176,17 +176,8 @@ def _refuse_options(arguments: Sequence[str], refused: Mapping[str, str]) -> Non
 
 
 def variants_of(texts: Sequence[str]) -> tuple[list[dict[str, object]], list[str]]:
-    """Return the changes of each setting of a grid, and its folder.
-
-    Args:
-        texts: such as "algo.learning_rate=1e-3,3e-4"; the first is the outermost.
-
-    Raises:
-        ValueError: if a text is of another form.
-    """
-    if not texts:
-        return [{}], ["."]
-    return make_variants(*map(_level, texts))
+    """Return the changes of each setting of a grid, and its folder; the first of the texts is the outermost."""
+    return make_variants(*map(_level, texts)) if texts else ([{}], ["."])
 
 
 def _level(text: str) -> VariantLevel:

@@ -52,11 +52,7 @@ COMPLETION = ("--tyro-print-completion", "--tyro-write-completion")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return the exit code, which is 2 where the arguments are at fault.
-
-    Args:
-        arguments: of the command line; None are those of this process.
-    """
+    """Run a command with its arguments, or those of this process; return the exit code, 2 where they are at fault."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     shows_traceback = "--traceback" in given or os.environ.get("RLPYT_TRACEBACK", "0") != "0"
     given = [argument for argument in given if argument != "--traceback"]

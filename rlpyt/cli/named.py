@@ -49,10 +49,6 @@ def with_hooks(runner: MinibatchRlBase, given: Sequence[str | Hook]) -> Minibatc
     """Return the runner with the hooks that are given, most by name; where none is, with those that it has.
 
     `EpisodeVideo` plays in the environment of the run's evaluations.
-
-    Raises:
-        ValueError: if a name or a setting is wrong.
-        ImportError: if a hook needs a package that is not installed.
     """
     hooks = [hook for hook in given if isinstance(hook, Hook)]
     texts = [text for text in given if isinstance(text, str)]
@@ -77,10 +73,6 @@ def tracking_of(texts: Sequence[str], project: str, group: str, recorded: bool =
         project: or experiment of the tracker, where the text names none.
         group: of the tracker's run, where the text names none.
         recorded: whether the texts are those of a record, which may come from elsewhere.
-
-    Raises:
-        ValueError: if a name or a setting is wrong, or a record names a server.
-        ImportError: if a package is not installed; the message names the extra.
     """
     has_tensorboard, sinks = False, list[Sink]()
     texts = [texts] if isinstance(texts, str) else list(texts)
@@ -90,23 +82,15 @@ def tracking_of(texts: Sequence[str], project: str, group: str, recorded: bool =
                 raise ValueError(f"--track: got tensorboard({part.settings}); expected no settings.")
             optional_package("torch.utils.tensorboard", "--track tensorboard", "tensorboard")
             has_tensorboard = True
-        elif part.name == "mlflow":
-            sinks.append(MlflowSink(**_settings("--track", part, MlflowSink, {}, {"experiment": project}, recorded)))
         else:
-            cls: type[WandbSink | TrackioSink] = WandbSink if part.name == "wandb" else TrackioSink
-            sinks.append(cls(**_settings("--track", part, cls, {}, {"project": project, "group": group}, recorded)))
+            cls: Any = {"wandb": WandbSink, "mlflow": MlflowSink, "trackio": TrackioSink}[part.name]
+            own = {"experiment": project} if part.name == "mlflow" else {"project": project, "group": group}
+            sinks.append(cls(**_settings("--track", part, cls, {}, own, recorded)))
     return Tracking(has_tensorboard, sinks, texts)
 
 
 def recorded_trackers(params: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the trackers that the record of a run names, as texts for `tracking_of`.
-
-    Args:
-        params: content of its params.json.
-
-    Raises:
-        ValueError: if it has something else there.
-    """
+    """Return the trackers that the params.json of a run names, as texts for `tracking_of`."""
     texts, logger = params.get("track", []), params.get("logger")
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"the record of the run has {texts!r:.100} under 'track'; expected a list of trackers.")

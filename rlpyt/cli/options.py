@@ -32,10 +32,7 @@ class Given:
 def options_class(runner: MinibatchRlBase, Base: type, left_out: Collection[str] = ()) -> type:
     """Return a dataclass of options: those of `Base`, and the settings of the runner and of its parts.
 
-    Args:
-        runner: its settings are the defaults.
-        Base: dataclass of further options.
-        left_out: settings of the runner that `Base` covers.
+    Settings of the runner that are `left_out` are covered by `Base`.
     """
     own = [f.name for f in fields(Base)]
     parts = [(name, _part_class(name, vars(runner)[name])) for name in PARTS]

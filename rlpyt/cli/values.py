@@ -93,11 +93,7 @@ def value_of(text: str, kinds: frozenset[type] = _ALL) -> object:
 
 
 def pairs_of(texts: Sequence[str], option: str = "--env-kwargs") -> dict[str, object]:
-    """Return the values by name that several texts stand for: `a=1 b=2`, `a=1,b=2`, or JSON.
-
-    Raises:
-        ValueError: if a text is of another form.
-    """
+    """Return the values by name that several texts stand for: `a=1 b=2`, `a=1,b=2`, or JSON."""
     found: dict[str, object] = {}
     for text in texts:
         if "=" not in text and text[:1] != "{":
@@ -107,11 +103,7 @@ def pairs_of(texts: Sequence[str], option: str = "--env-kwargs") -> dict[str, ob
 
 
 def dict_of(text: str) -> dict[str, object]:
-    """Return the values by name that a text stands for: `a=1,b=[2,3]`, or JSON.
-
-    Raises:
-        ValueError: if it is no JSON, or brackets do not match.
-    """
+    """Return the values by name that a text stands for: `a=1,b=[2,3]`, or JSON."""
     if text[:1] == "{":
         try:
             found = json.loads(text)
@@ -121,14 +113,18 @@ def dict_of(text: str) -> dict[str, object]:
             ) from error
         assert isinstance(found, dict)
         return found
+    return {key: inner_value(value) for key, value in entries(text)}
+
+
+def entries(text: str, key: str = r"\w+") -> list[tuple[str, str]]:
+    """Return the keys and values of a text as `a=1,b=[2,3]`; a comma that no key follows is part of the value."""
     pairs: list[str] = []
     for part in split(text):
-        # A comma that no key follows is part of the value.
-        if pairs and not re.match(r"\s*\w+=", part):
+        if pairs and not re.match(rf"\s*{key}=", part):
             pairs[-1] += f",{part}"
         else:
             pairs.append(part)
-    return {key.strip(): inner_value(value) for key, _, value in (pair.partition("=") for pair in pairs)}
+    return [(key.strip(), value.strip()) for key, _, value in (pair.partition("=") for pair in pairs)]
 
 
 def list_of(text: str, read: Callable[[str], object] | None = None) -> tuple[object, ...]:
@@ -137,9 +133,6 @@ def list_of(text: str, read: Callable[[str], object] | None = None) -> tuple[obj
     Args:
         text: such as "64,64" or "[64,64]".
         read: makes a value of the text of each; None reads it as the value of an entry of a dictionary.
-
-    Raises:
-        ValueError: if brackets do not match.
     """
     parts = split(text.strip())
     if len(parts) == 1 and (whole := parts[0].strip())[:1] in ("[", "("):
