@@ -35,13 +35,14 @@ Kind: TypeAlias = Literal["atari", "mujoco", "other"]
 Actions: TypeAlias = Literal["discrete", "several discrete", "continuous"]
 
 _DM_CONTROL = re.compile(r"dm_control/(?P<domain>\w+?)-(?P<task>\w+?)(-v0)?")
-_EXTRAS = {
+INSTALL = {
     "box2d": "pip install swig 'gymnasium[box2d]'",
     "mujoco": "pip install rlpyt[mujoco]",
     "ale_py": "pip install rlpyt[atari]",
     "shimmy": "pip install rlpyt[dm_control]",
     "jax": "pip install 'gymnasium[jax]'",
 }
+"""What the message of a missing package names -> what installs it."""
 _REGISTERED_BY = {
     **{prefix: ("minigrid", "minigrid") for prefix in ("MiniGrid-", "BabyAI-")},
     "MiniWorld-": ("miniworld", "miniworld"),
@@ -238,5 +239,5 @@ def _package_of(name: str) -> str | None:
 
 
 def _how(message: str) -> str:
-    extra = next((how for key, how in _EXTRAS.items() if key in message.lower()), "")
+    extra = next((how for key, how in INSTALL.items() if key in message.lower()), "")
     return f" Install it: {extra}." if extra and "pip install rlpyt" not in message else ""

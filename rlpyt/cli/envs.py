@@ -12,6 +12,7 @@ from typing import Annotated, NamedTuple
 import gymnasium
 import tyro
 
+from rlpyt.cli.environment import INSTALL
 from rlpyt.cli.text import columns, did_you_mean
 from rlpyt.results import ATARI_SCORES
 
@@ -31,8 +32,8 @@ class Family(NamedTuple):
 _GYMNASIUM: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "gymnasium.envs.classic_control": ("classic control", (), ""),
     "gymnasium.envs.toy_text": ("toy text", (), ""),
-    "gymnasium.envs.box2d": ("Box2D", ("Box2D",), "pip install swig 'gymnasium[box2d]'"),
-    "gymnasium.envs.mujoco": ("MuJoCo", ("mujoco",), "pip install rlpyt[mujoco]"),
+    "gymnasium.envs.box2d": ("Box2D", ("Box2D",), INSTALL["box2d"]),
+    "gymnasium.envs.mujoco": ("MuJoCo", ("mujoco",), INSTALL["mujoco"]),
 }
 """Module of gymnasium -> name, packages, and what installs them."""
 
@@ -70,8 +71,8 @@ def families() -> list[Family]:
             Family(*facts, tuple(i for i, module in modules.items() if module.startswith(f"{place}.")))
             for place, facts in _GYMNASIUM.items()
         ),
-        Family("Atari", ("ale_py", "cv2"), "pip install rlpyt[atari]", tuple(ATARI_SCORES)),
-        Family("dm_control", ("dm_control", "shimmy", "mujoco"), "pip install rlpyt[dm_control]", _dm_control()),
+        Family("Atari", ("ale_py", "cv2"), INSTALL["ale_py"], tuple(ATARI_SCORES)),
+        Family("dm_control", ("dm_control", "shimmy", "mujoco"), INSTALL["shimmy"], _dm_control()),
         *([Family("others", (), "", others)] if others else []),
     ]
 
