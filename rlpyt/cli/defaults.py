@@ -19,7 +19,7 @@ def defaults_of(path: str) -> dict[str, object]:
 
 def _defaults(room: str, name: str) -> dict[str, object]:
     """Return the defaults of a class, those of its bases first; bases of other rooms have no settings."""
-    found, defaults = _classes(room).get(name), dict[str, object]()
+    found, defaults = _class(room, name), dict[str, object]()
     for base in reversed(found.bases) if found else ():
         base_name = ast.unparse(base).partition("[")[0].rpartition(".")[2]
         defaults |= _defaults(room, base_name) if base_name != name else {}
@@ -30,9 +30,14 @@ def _defaults(room: str, name: str) -> dict[str, object]:
 
 
 @cache
-def _classes(room: str) -> dict[str, ast.ClassDef]:
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted((ROOT / room).glob("*.py"))]
-    return {node.name: node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)}
+def _class(room: str, name: str) -> ast.ClassDef | None:
+    """Return the definition of a class; a file that has none of its name is not parsed."""
+    for path in sorted((ROOT / room).glob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.parse(text).body if f"\nclass {name}" in text else ():
+            if isinstance(node, ast.ClassDef) and node.name == name:
+                return node
+    return None
 
 
 def _value(node: ast.expr) -> object:
