@@ -119,13 +119,7 @@ def _settings(
 ) -> Values:
     """Return the settings that stand in the brackets of a part: some in the order of the fields, others as key=value.
 
-    Args:
-        option: for messages.
-        part: as it was named.
-        cls: dataclass of the part.
-        given: settings that a command line does not carry; they are returned, too.
-        defaults: of settings that are not named.
-        recorded: whether the text stands in a record.
+    `given` are those that a command line does not carry; they are returned, too.
     """
     hints = {f.name: hint_of(cls, f) for f in fields(cls) if f.init and f.name not in given}
     hints = {key: hint for key, hint in hints.items() if kinds_of(hint) - {type(None)}}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, fields, make_dataclass
-from typing import Annotated
+from dataclasses import field, fields, is_dataclass, make_dataclass
+from typing import Annotated, NamedTuple
 
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
@@ -20,8 +20,7 @@ PARTS = ("algo", "agent", "sampler")
 _CONFIG = "YAML or JSON file with more options; what stands on the command line comes before it."
 
 
-@dataclass(frozen=True)
-class Given:
+class Given(NamedTuple):
     """Value that the user has given, in contrast to a default."""
 
     value: object
@@ -51,14 +50,10 @@ def changes_of(options: object, runner: MinibatchRlBase) -> Values:
     changes = _given(vars(options), all_settings(runner))
     for name in PARTS:
         of_part = vars(vars(options)[name])
-        groups = [vars(group) for group in of_part.values() if isinstance(group, _Group)]
+        groups = [vars(group) for group in of_part.values() if is_dataclass(group)]
         if given := _given(ChainMap(of_part, *groups), all_settings(vars(runner)[name])):
             changes[name] = given
     return changes
-
-
-class _Group:
-    """Base of the dataclasses of the settings of a part that have a heading of their own."""
 
 
 def _part_class(name: str, part: Settings) -> type:
@@ -67,7 +62,7 @@ def _part_class(name: str, part: Settings) -> type:
     options = _fields_of(part, lambda setting: setting in own[1])
     for group, settings in groups:
         made = _fields_of(part, settings.__contains__, f"{name}.")
-        Group = make_dataclass(group, made, bases=(_Group,), kw_only=True)
+        Group = make_dataclass(group, made, kw_only=True)
         options.append((group.replace(" ", "_"), Group, field(default_factory=Group)))
     return make_dataclass(name, options, kw_only=True)
 
@@ -86,10 +81,7 @@ def _given(options: Mapping[str, object], settings: Mapping[str, object]) -> Val
 def _fields_of(part: Settings, are_meant: Callable[[str], bool], prefix: str = "") -> list[tuple[str, object, object]]:
     """Return the settings of a part that a command line can carry, as fields of a dataclass.
 
-    Args:
-        part: its settings are the defaults.
-        are_meant: whether an option is made of a setting, by its name.
-        prefix: of the whole names of the options, where the field that has them says another one.
+    The options get a prefix where the field that has them says another one.
     """
     # A seed that the runner has drawn is not given.
     docs, values = setting_docs(type(part)), {**all_settings(part), "seed": arguments_of(part).get("seed")}

@@ -136,12 +136,9 @@ def _name(option: str) -> str:
 
 
 def with_file(file: SettingsFile, Options: type, given: Sequence[str]) -> list[str]:
-    """Return arguments of the command line after the settings of a file, which they come before.
+    """Return the settings of a file as arguments, and after them those that are given beside it and come before it.
 
-    Args:
-        file: its settings are all among the options.
-        Options: dataclass of the options, with one for each part.
-        given: arguments that stand beside the file. A list among them takes the place of the file's.
+    A list among the given takes the place of the file's.
     """
     names = {argument.partition("=")[0].replace("_", "-") for argument in given if argument.startswith("--")}
     return joined([*_texts(file.values, Options, "", file.path, names), *given])
