@@ -29,8 +29,6 @@ Count: TypeAlias = Annotated[int, _WHOLE]
 """Whole number with a default."""
 Text: TypeAlias = Annotated[str | None, _one("TEXT", str)]
 """Text; None where it is not given."""
-Flag: TypeAlias = bool
-"""Option without a value; False where it is not given. --no-OPTION turns one off that a file turns on."""
 Modules: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODULE ...", help_behavior_hint="")]
 """Modules of the user's."""
 Pairs: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...", help_behavior_hint="")]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tyro
 
-from rlpyt.cli.arguments import Count, Flag, Pairs, PairsOrNone, Text, Whole, joined
+from rlpyt.cli.arguments import Count, Pairs, PairsOrNone, Text, Whole, joined
 from rlpyt.cli.launched import on_slot
 from rlpyt.cli.settings_file import taken_from
 from rlpyt.cli.slurm import executor_of
@@ -66,7 +66,7 @@ class Grid:
     """Folder of all grids."""
     retries: Count = 1
     """How often a run that fails is started again."""
-    dry_run: Flag = False
+    dry_run: bool = False
     """List the runs and end."""
 
 

@@ -17,14 +17,10 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = ".", n: int =
     return f"; did you mean {' or '.join(close)}?" if close else otherwise
 
 
-def width() -> int:
-    """Return the columns of the terminal, at most `WIDEST`."""
-    return min(shutil.get_terminal_size().columns, WIDEST)
-
-
 def wrapped(text: str, indent: int) -> list[str]:
-    """Return a text as lines; those after the first are indented."""
-    return textwrap.wrap(text, width(), subsequent_indent=" " * indent, break_on_hyphens=False) or [""]
+    """Return a text as lines of the terminal's width, at most `WIDEST`; those after the first are indented."""
+    width = min(shutil.get_terminal_size().columns, WIDEST)
+    return textwrap.wrap(text, width, subsequent_indent=" " * indent, break_on_hyphens=False) or [""]
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:

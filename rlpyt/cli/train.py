@@ -15,7 +15,7 @@ import tyro
 from rlpyt.agents import BaseAgent
 from rlpyt.algos import RlAlgorithm
 from rlpyt.cli.algorithms import ALGORITHMS, Algorithm, algorithm, check_fits, is_algorithm
-from rlpyt.cli.arguments import Columns, Flag, Modules, Names, Pairs, Steps, Text, Whole
+from rlpyt.cli.arguments import Columns, Modules, Names, Pairs, Steps, Text, Whole
 from rlpyt.cli.environment import Environment, environment
 from rlpyt.cli.main import is_of_library
 from rlpyt.cli.named import Tracking, recorded_trackers, tracking_of, with_hooks
@@ -74,7 +74,7 @@ class RunChoices:
     """ID of the run; the default is the first number that is free."""
     resume: Literal["no", "auto"] = "no"
     """Whether a run with this ID goes on from its checkpoint, if it has one."""
-    overwrite: Flag = False
+    overwrite: bool = False
     """Remove the records of an earlier run with this ID."""
     if_taken: Literal["next", "refuse"] = "next"
     """Where the ID belongs to another run: take the next free one, ID_1 and so on, or none."""
@@ -82,7 +82,7 @@ class RunChoices:
     """Of the experiment, for the records; the default is <algo>_<env>."""
     device: Text = None
     """Where networks learn: cpu, cuda:0, or one for each replica, as cuda:0,cuda:1."""
-    smoke: Flag = False
+    smoke: bool = False
     """Train for a few seconds only, to see that everything works."""
     track: Names = ()
     """Send the rows to tensorboard, wandb, mlflow, trackio, or several; with settings: "wandb(project=mine)"."""
@@ -111,9 +111,9 @@ class TrainChoices(RunChoices):
     """Collect so many batches ahead in another process, or "free" for both at their own pace."""
     precision: Literal["auto", "fastest", "float32", "bfloat16"] = "auto"
     """Of the networks. auto: float32. fastest: bfloat16 for images, where the processor has instructions for it."""
-    compile: Flag = False
+    compile: bool = False
     """Compile the losses of updates, which takes up to minutes at first; float32 unless precision is bfloat16."""
-    evaluate: Flag = False
+    evaluate: bool = False
     """Evaluate at every row of the log, in environments of its own."""
     env_kwargs: Pairs = ()
     """Further arguments of the environment, as key=value, or JSON; a text that looks like a number is quoted."""
