@@ -21,7 +21,7 @@ from rlpyt.logging.segments import CheckpointError
 from rlpyt.run_records import CHECKPOINTS
 from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.arguments import check_compute, check_launched, check_parameters, check_parts
-from rlpyt.runners.checkpointing import TrainingState, check_same, opened_checkpoints
+from rlpyt.runners.checkpointing import RunCheckpoints, check_same
 from rlpyt.runners.compute_choice import compute_of_run
 from rlpyt.runners.diagnostics import RunLog
 from rlpyt.runners.from_params import (
@@ -114,7 +114,7 @@ class MinibatchRlBase(Settings):
         self.given_seed = self.seed
         self.seed = make_seed() if self.seed is None else int(self.seed)
         self.training = Training(self.algo, self.agent, self.sampler, self._collecting, self._group.agreement)
-        self._preemption, self._stop, self.stop_reason = Preemption(), Stop(), ""
+        self._preemption, self._stop = Preemption(), Stop()
         self._undo = ExitStack()  # gives back what the run has changed in this process
 
     @abstractmethod
@@ -145,10 +145,10 @@ class MinibatchRlBase(Settings):
                 self._log.check_finite(itr)
                 if (itr + 1) % self.log_interval_itrs == 0 or itr + 1 == n_itr:
                     self.log_diagnostics(itr)
-                    self.stop_reason = self._stop.agree(self.training, itr + 1, self._rows.complete)
+                    self._stop.agree(self.training, itr + 1, self._rows.complete)
                 if self._checkpoints is not None:
                     self._checkpoints.save_due(itr + 1, self._preemption.reason)
-                if self.stop_reason:
+                if self._stop.reason:
                     break
             agreement.agree()
 
@@ -161,16 +161,10 @@ class MinibatchRlBase(Settings):
         sampler = self._collecting.sampler_of(sampler, self._group.sampler_affinity)
         training = self.training = Training(algo, self.agent, sampler, self._collecting, agreement)
         training.logger, training.steps_per_itr = self.logger, self.steps_per_itr
-        self._preemption = Preemption()
-        self._checkpoints, manifest = opened_checkpoints(
-            training,
-            self._preemption,
-            undo,
-            keep=self.checkpoint_keep,
-            steps=self.checkpoint_interval_steps,
-            minutes=self.checkpoint_interval_minutes,
-            max_time=self.max_time,
-        )
+        self._stop = Stop()
+        self._hook_calls = HookCalls(self.hooks, self)
+        self._rows = self._make_rows()
+        manifest = self._open_checkpoints()
         draws_seed = self.given_seed is None
         seed = agreement.broadcast(manifest["seed"] if manifest and draws_seed else self.seed)
         assert seed is not None  # one was drawn
@@ -190,8 +184,6 @@ class MinibatchRlBase(Settings):
         write_record(self, self.logger)
         if replicas.world_size > 1:
             agreement.check_settings({**settings_of(self), "seed": self.given_seed})
-        self._hook_calls = HookCalls(self.hooks, self)
-        self._rows = self._make_rows()
         run = Run(
             batch_spec=sampler.batch_spec,
             n_itr=n_itr,
@@ -227,9 +219,7 @@ class MinibatchRlBase(Settings):
         planned = self.agent.networks.input_description()
         self.first_itr = 0
         if self._checkpoints is not None:
-            state = TrainingState(training, self._rows, self._hook_calls)
-            self.first_itr = self._checkpoints.go_on(manifest, settings, state, self._stop)
-            self.stop_reason = self._stop.reason
+            self.first_itr = self._checkpoints.go_on(manifest, settings)
         if (reading := self.agent.networks.input_description()) != planned:
             self.logger.log(
                 f"The weights of the checkpoint go on with what they were trained on: observation {reading}"
@@ -246,12 +236,33 @@ class MinibatchRlBase(Settings):
         self._collecting.start(algo)
         return n_itr
 
+    def _open_checkpoints(self) -> dict[str, Any] | None:
+        """Make the checkpoints, if the run is to have some; return the manifest that it goes on from."""
+        self._checkpoints, logger = None, self.logger
+        directory, resumes, has_rows = self._group.agreement.broadcast(
+            (logger.directory, logger.resumes, logger.has_rows)
+        )
+        steps, minutes = self.checkpoint_interval_steps, self.checkpoint_interval_minutes
+        if directory is None or not (resumes or any(x not in (inf, None) for x in (steps, minutes, self.max_time))):
+            return None
+        self._checkpoints = RunCheckpoints(
+            self.training, self._rows, self._hook_calls, self._stop, directory, self.checkpoint_keep, steps, minutes
+        )
+        self._undo.callback(self._checkpoints.close)
+        self._preemption.begin(self.max_time)  # a signal in the rest of the start is kept for the first iteration
+        return self._checkpoints.manifest(has_rows) if resumes else None
+
     def shutdown(self) -> None:
         """Stop the workers, close the environments, give back cores and threads; may be called again."""
         self._group.leave()
         with self._undo:
             self.training.sampler.shutdown()
         self.training.sampler = self.sampler  # what stood for it holds memory that it shared with its process
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the run has stopped at a row of its log; empty if it has not."""
+        return self._stop.reason
 
     @property
     def steps_per_itr(self) -> int:
@@ -285,7 +296,6 @@ class MinibatchRlBase(Settings):
 
     def initialize_logging(self) -> None:
         """Start the clocks and the windows of statistics; refuse trajectories that collide with metrics."""
-        self._stop, self.stop_reason = Stop(), ""  # an earlier run of this runner may have been stopped
         self._log = RunLog(self.training)
         self._rows.begin(self._log)
 
@@ -403,15 +413,15 @@ def _running(runner: MinibatchRlBase) -> Iterator[Agreement]:
             return True
         return signum in (SIGTERM, SIGUSR1) and runner._group.agreement.defer(signum)
 
-    with runner._group.joined(runner.train, runner.settings, defer):
+    runner._preemption = Preemption()
+    with signals_as_exceptions(defer), runner._group.joined(runner.train, runner.settings):
         check_launched(type(runner).__name__, runner.replicas.world_size, runner.max_time)
         end_with_launcher()
-        with signals_as_exceptions(defer):
-            try:
-                with runner._group.agreement.stopping_together():
-                    yield runner._group.agreement
-            finally:
-                runner.shutdown()
+        try:
+            with runner._group.agreement.stopping_together():
+                yield runner._group.agreement
+        finally:
+            runner.shutdown()
 
 
 def runner_from_params(

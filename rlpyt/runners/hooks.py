@@ -38,8 +38,10 @@ class HookedRun(Protocol):
     first_itr: int
     """Iterations that were done when the run went on from a checkpoint; 0 for one that began."""
     log_interval_itrs: int
-    stop_reason: str
-    """Why the run has stopped at a row of its log; empty if it has not."""
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the run has stopped at a row of its log; empty if it has not."""
 
     @property
     def replicas(self) -> Replicas:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +15,6 @@ from rlpyt.core import Agent, Algorithm, Sampler
 from rlpyt.logging import current_logger
 from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.replica_process import Train, check_started, end_of, interrupted_by_an_end, started_replicas
-from rlpyt.runners.signals import signals_as_exceptions
 from rlpyt.settings import Settings, whole
 from rlpyt.types import Kwargs
 from rlpyt.utils.affinity import Affinity, dealt_cpus, optimizer_parts, pinned_to, sampler_part
@@ -185,11 +184,11 @@ class ReplicaGroup:
         self.cores = Affinity.from_mapping(self.affinity())
 
     @contextmanager
-    def joined(self, train: Train, settings: object, defer: Callable[[int], bool]) -> Iterator[None]:
+    def joined(self, train: Train, settings: object) -> Iterator[None]:
         """Be one of the replicas while the block runs; start the others, and stop them at the end, if they are ours.
 
         These get copies of the runner whose `train` is given. `settings` are those of the computation, as they were
-        given. `defer` is called with a signal, and returns true if it will end the run later.
+        given.
         """
         joining, self._joining = self._joining, None
         world_size = self.world_size()
@@ -208,7 +207,6 @@ class ReplicaGroup:
             yield
         else:
             with (
-                signals_as_exceptions(defer),
                 started_replicas(train, self.join, world_size) as (store, workers),
                 self._as_one_of(0, world_size, store, workers, device),
             ):
