@@ -23,7 +23,6 @@ from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.arguments import check_compute, check_launched, check_parameters, check_parts
 from rlpyt.runners.checkpointing import RunCheckpoints, check_same
 from rlpyt.runners.compute_choice import compute_of_run
-from rlpyt.runners.diagnostics import RunLog
 from rlpyt.runners.from_params import (
     RecordError,
     chose_settings,
@@ -37,6 +36,7 @@ from rlpyt.runners.plan import log_plan
 from rlpyt.runners.record import at_default, record_of, settings_of, settings_of_all_starts, write_record
 from rlpyt.runners.replica_group import ReplicaGroup
 from rlpyt.runners.rows import Rows
+from rlpyt.runners.run_log import RunLog
 from rlpyt.runners.signals import Preemption, Stop, signals_as_exceptions
 from rlpyt.runners.training import InTurn, Training
 from rlpyt.settings import Settings, whole

@@ -17,7 +17,7 @@ import torch
 from rlpyt.core import EvalResult, EvaluatorBeside
 from rlpyt.logging import HeldRow
 from rlpyt.runners.arguments import check_evaluation
-from rlpyt.runners.diagnostics import RunLog
+from rlpyt.runners.run_log import RunLog
 from rlpyt.runners.training import Training
 from rlpyt.types import Run, StateDict, TrajInfo
 

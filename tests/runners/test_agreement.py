@@ -33,7 +33,7 @@ from rlpyt.runners import (
     compute_choice,
 )
 from rlpyt.runners.agreement import Agreement, bit_hash, learned_tensors
-from rlpyt.runners.columns import merged_metrics, merged_numbers
+from rlpyt.runners.run_log import merged_metrics, merged_numbers
 from rlpyt.samplers.base import specs_of
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.types import Run, TrajInfo
