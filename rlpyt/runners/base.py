@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
@@ -20,9 +20,8 @@ from rlpyt.logging import Logger, Sink, Verbosity, current_logger, logger_contex
 from rlpyt.logging.segments import CheckpointError
 from rlpyt.run_records import CHECKPOINTS
 from rlpyt.runners.agreement import Agreement
-from rlpyt.runners.arguments import check_compute, check_launched, check_parameters, check_parts
 from rlpyt.runners.checkpointing import RunCheckpoints, check_same
-from rlpyt.runners.compute_choice import compute_of_run
+from rlpyt.runners.compute_choice import check_compute, compute_of_run
 from rlpyt.runners.from_params import (
     RecordError,
     chose_settings,
@@ -98,7 +97,12 @@ class MinibatchRlBase(Settings):
         super().__post_init__()
         name = type(self).__name__
         check_hooks(name, self.hooks)
-        check_parts(name, self.algo, self.agent, self.sampler)
+        for setting, kind in (("algo", Algorithm), ("agent", Agent), ("sampler", Sampler)):
+            if not isinstance(part := getattr(self, setting), kind):
+                raise TypeError(
+                    f"{name}: {setting} is {part!r:.100}; expected an instance of {kind.__name__}. The order is algo, "
+                    "agent, sampler; each may be given by name."
+                )
         self.check("n_steps", lambda x: 1 <= x <= 2**62, "a number of steps from 1")
         self.check("log_interval_steps", lambda x: x >= 1, "a number of steps from 1")
         if self.seed is not None:
@@ -199,7 +203,7 @@ class MinibatchRlBase(Settings):
             saves_state=self._checkpoints is not None,
         )
         run = replace(run, example=sampler.initialize(agent=self.agent, run=run))
-        check_parameters(self.agent.parameters(), type(self.agent).__name__)
+        _check_parameters(self.agent.parameters(), type(self.agent).__name__)
         self._rows.start(run, undo)
         cores = self._group.cores
         # After the workers have started, which would inherit it.
@@ -415,13 +419,23 @@ def _running(runner: MinibatchRlBase) -> Iterator[Agreement]:
 
     runner._preemption = Preemption()
     with signals_as_exceptions(defer), runner._group.joined(runner.train, runner.settings):
-        check_launched(type(runner).__name__, runner.replicas.world_size, runner.max_time)
+        runner._group.check_launched(runner.max_time)
         end_with_launcher()
         try:
             with runner._group.agreement.stopping_together():
                 yield runner._group.agreement
         finally:
             runner.shutdown()
+
+
+def _check_parameters(parameters: object, agent: str) -> None:
+    """Raise TypeError if `parameters` of an agent returned a dictionary, of whose keys nothing can be learned."""
+    if isinstance(parameters, Mapping):
+        raise TypeError(
+            f"{agent}.parameters returned a dictionary with the keys {', '.join(map(str, parameters))}; expected an "
+            "iterable of tensors. Return all parameters one after the other, and groups of them from a method of "
+            "another name, which optim_initialize of the algorithm reads."
+        )
 
 
 def runner_from_params(

@@ -18,6 +18,20 @@ from rlpyt.utils.processes import available_cores, available_threads
 from rlpyt.utils.seeds import global_streams, set_global_streams
 
 
+def check_compute(runner: str, settings: object, device: str) -> None:
+    """Raise TypeError for settings that are none, and ValueError where they are by rule for a device that is not there.
+
+    It comes before any worker starts. The device is that of the affinity.
+    """
+    if not isinstance(settings, ComputeSettings | None) and settings != "fastest":
+        raise TypeError(
+            f"{runner}: settings is {settings!r:.100}; expected rlpyt.utils.ComputeSettings(...), None, which is by "
+            'rule, or "fastest", which also takes bfloat16 for images. Give one.'
+        )
+    if not isinstance(settings, ComputeSettings):
+        ComputeSettings(device=device)
+
+
 def compute_of_run(
     given: ComputeSettings | str | None, training: Training, affinity: Affinity, before: Kwargs | None
 ) -> ComputeSettings:

@@ -143,11 +143,9 @@ class _Recorder:
 
     def part(self, part: Settings) -> dict[str, Json]:
         """Record the class of a part and its settings; weights are left out."""
-        given = dict(all_settings(part))
-        for name, value in given.items():
-            if name.startswith("initial_") and name.endswith("_state_dict") and value is not None:
-                given[name] = _WEIGHTS
-        return self._settings(part, given)
+        given = all_settings(part)
+        weights = [x for x in given if x.startswith("initial_") and x.endswith("_state_dict") and given[x] is not None]
+        return self._settings(part, {**given, **dict.fromkeys(weights, _WEIGHTS)})
 
     def value(self, value: object) -> Json:
         """Record any value."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import Literal, get_args
 
 import torch.distributed as dist
@@ -266,6 +267,24 @@ class ReplicaGroup:
         self._cpus = share
         self.cores = Affinity.from_mapping(self.affinity())
         return pinned_to(self._cpus)
+
+    def check_launched(self, max_time: float) -> None:
+        """Raise ValueError for a run that each process of a launcher would make on its own, or torchrun start again."""
+        launched = Launched.from_environment()  # a runner of one process asks, too
+        if launched is None:
+            return
+        if launched.world_size > 1 and self.replicas.world_size == 1:
+            raise ValueError(
+                f"{self._runner}: this is process {launched.rank} of {launched.world_size} of a launcher such as "
+                "torchrun (RANK and WORLD_SIZE are set), and each would train alone, with the same results. Use SyncRl "
+                "or SyncRlEval, whose replicas they become, or start the script without the launcher."
+            )
+        if launched.max_restarts > 0 and max_time < inf:
+            raise ValueError(
+                f"{self._runner}: max_time is {max_time:g}, and torchrun has --max-restarts={launched.max_restarts}; "
+                "expected one of them. At the end of its time a run ends with exit code 85, which torchrun takes for a "
+                "failure: it would start the run again, for max_time more. Leave --max-restarts out, or max_time."
+            )
 
     def note_done(self, n_done: int, step: int) -> None:
         """Note the iterations that are done, for messages about a replica that is lost."""

@@ -16,7 +16,6 @@ import torch
 
 from rlpyt.core import EvalResult, EvaluatorBeside
 from rlpyt.logging import HeldRow
-from rlpyt.runners.arguments import check_evaluation
 from rlpyt.runners.run_log import RunLog
 from rlpyt.runners.training import Training
 from rlpyt.types import Run, StateDict, TrajInfo
@@ -216,7 +215,12 @@ class RowsOfEvaluations(Rows):
         # An own sampler's method may have no such argument, and needs none where nothing is asked of it.
         options = {"deterministic": True} if self._deterministic else {}
         result = sampler.evaluate_agent(itr, **options)
-        check_evaluation(f"{type(sampler).__name__}.evaluate_agent", result)
+        if not isinstance(result, EvalResult):  # of an own sampler
+            raise TypeError(
+                f"{type(sampler).__name__}.evaluate_agent returned {result!r:.100}; expected "
+                "rlpyt.core.EvalResult(traj_infos, steps, unfinished): the whole episodes, steps taken, and episodes "
+                "that were cut off. Return one."
+            )
         self._cum_eval_time += time.monotonic() - start
         return result
 

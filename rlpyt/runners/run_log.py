@@ -1,4 +1,4 @@
-"""What a row of the log is made of: counters, speeds, metrics and trajectories, their checks, and their merging."""
+"""Contents of a row of the log: counters, speeds, metrics and trajectories, with their checks and their merging."""
 
 from __future__ import annotations
 
