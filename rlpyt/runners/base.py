@@ -289,10 +289,8 @@ class MinibatchRlBase(Settings):
     def request_stop(self, reason: str) -> None:
         """Stop the run in order at the row of the log that is written now, or next.
 
-        It has its snapshot and its checkpoint then. It counts as finished, and `status.json` has the reason.
-
-        Args:
-            reason: why; of several calls the first counts.
+        It has its snapshot and its checkpoint then. It counts as finished, and `status.json` has the reason, which is
+        that of the first of several calls.
         """
         self._stop.request(reason)
 
@@ -304,12 +302,9 @@ class MinibatchRlBase(Settings):
         self._rows.begin(self._log)
 
     def store_diagnostics(self, itr: int, traj_infos: Sequence[TrajInfo], metrics: Metrics) -> None:
-        """Keep what the next row of the log is made of.
+        """Keep what the next row of the log is made of: trajectories completed in an iteration, metrics of its updates.
 
-        Args:
-            itr: the iteration.
-            traj_infos: trajectories completed in it.
-            metrics: metrics of its updates, a dictionary or named tuple of tensors, numbers, or lists of them.
+        The metrics are a dictionary or named tuple of tensors, numbers, or lists of them.
         """
         self._rows.add(itr, traj_infos)
         self._log.add(itr, traj_infos, metrics)

@@ -56,13 +56,9 @@ def settings_by_rule(agent: Agent, affinity: Affinity, n_busy: int = 0, *, faste
     """Return the settings for an initialised agent, whose networks may be left in them.
 
     Networks on images compute in channels-last with a thread for each core that is free, all others with one thread.
-    The precision is float32. The device is the affinity's, as are threads that it names.
-
-    Args:
-        agent: initialised.
-        affinity: of the process.
-        n_busy: cores that other processes of the run keep busy while this one learns.
-        fastest: whether images are computed in bfloat16, where the processor has instructions for it.
+    Other processes of the run keep `n_busy` cores busy while this one learns. The precision is float32, or with
+    `fastest` bfloat16 for images, where the processor has instructions for it. The device is the affinity's, as are
+    threads that it names.
     """
     device, threads = affinity.device, affinity.master_torch_threads
     if not have_images(example_inputs(agent.env_spaces)[0]):

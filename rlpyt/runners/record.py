@@ -45,6 +45,7 @@ TAGS = frozenset(
 _MAX_DEPTH = 15
 _PLAIN = (bool, int, float, str, type(None))
 _WEIGHTS = object()
+_NOWHERE = "which stands in no module by that name"
 _NAMED = (type, FunctionType, BuiltinFunctionType, MethodType)
 
 
@@ -230,12 +231,10 @@ class _Recorder:
 
     def _named(self, value: Any) -> Json:
         path = path_of(value)
-        if path is None:
-            return self._lacks(f"{value.__module__}.{value.__qualname__}, which stands in no module by that name")
-        return {"name": path}
+        return {"name": path} if path else self._lacks(f"{value.__module__}.{value.__qualname__}, {_NOWHERE}")
 
     def _path(self, cls: type) -> Json:
-        return path_of(cls) or self._lacks(f"class {cls.__qualname__}, which stands in no module by that name")
+        return path_of(cls) or self._lacks(f"class {cls.__qualname__}, {_NOWHERE}")
 
     def _lacks(self, what: str) -> dict[str, Json]:
         self.missing.append(f"{'.'.join(self._places) or 'the runner'} ({what})")

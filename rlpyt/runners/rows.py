@@ -28,12 +28,7 @@ NO_EVALUATION = EvalResult([], 0, 0)
 
 
 class Rows(ABC):
-    """Rows of the log of one training.
-
-    Args:
-        training: whose parts may not be initialised yet.
-        record_infos: records statistics of trajectories and metrics.
-    """
+    """Rows of the log of one training, whose parts may not be initialised yet."""
 
     log: RunLog
     """Known after `begin`."""
@@ -151,7 +146,8 @@ class RowsOfEvaluations(Rows):
     way. Replica 0 has the only process, which runs the whole quota.
 
     Args:
-        training: see `Rows`, as `record_infos`.
+        training: of which the rows are.
+        record_infos: see `RecordInfos`.
         evaluate: `evaluate_agent` of the runner, which calls `evaluate` unless a subclass replaces it.
         on_evaluation: is given each evaluation, that of all replicas, and the step of its agent.
         deterministic: whether the most probable action is taken instead of a sampled one.
