@@ -416,7 +416,7 @@ def traj_info_maker(TrajInfoCls: Callable[..., TrajInfo], kwargs: Kwargs | None 
 
     def make() -> TrajInfo:
         traj_info = TrajInfoCls(**taken)
-        vars(traj_info).update(apart)
+        traj_info.update(apart)
         return traj_info
 
     return make

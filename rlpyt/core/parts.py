@@ -187,14 +187,14 @@ class TrajStates:
 
     def saved(self, traj_infos: Sequence[TrajInfo]) -> list[StateDict]:
         """Return their states."""
-        return [dict(vars(info)) for info in traj_infos]
+        return [dict(info) for info in traj_infos]
 
     def restored(self, saved: Sequence[StateDict], new_traj_info: Callable[[], TrajInfo]) -> list[TrajInfo]:
         """Return the trajectories whose states these are, as far as they have one."""
         infos = [new_traj_info() for _ in saved]
         for info, attributes in zip(infos, saved, strict=True):
-            vars(info).clear()  # an attribute that comes with the first step may be there, and not in the saved
-            vars(info).update(attributes)
+            info.clear()  # an attribute that comes with the first step may be there, and not in the saved
+            info.update(attributes)
         return infos
 
 

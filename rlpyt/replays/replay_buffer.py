@@ -84,7 +84,8 @@ class ReplayBuffer(Replay):
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """Take over the attributes of a copy; views of the rows are arrays of their own there, and are made again."""
-        vars(self).update(state)
+        for name, value in state.items():
+            setattr(self, name, value)
         self.index.see(self.reading.may_begin(self.storage))
 
     def __len__(self) -> int:
