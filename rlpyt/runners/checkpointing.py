@@ -217,10 +217,7 @@ class RunCheckpoints:
 
     def close(self) -> None:
         """Finish, and end the thread that writes. A run that fails does not wait for replicas, which may be dead."""
-        if sys.exception() is None:
-            self._warn_of(self._files.close())
-        else:
-            self._warn_of(self._files.close(patience=_SECONDS_AFTER_ERROR))
+        self._warn_of(self._files.close(None if sys.exception() is None else _SECONDS_AFTER_ERROR))
 
     def _warn_of(self, missing: str | None) -> bool:
         if missing is not None:

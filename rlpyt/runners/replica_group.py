@@ -102,10 +102,6 @@ class ReplicaGroup:
         """This replica of the run and the others."""
         return self.agreement.replicas
 
-    @replicas.setter
-    def replicas(self, replicas: Replicas) -> None:
-        self.agreement = Agreement(replicas)
-
     def _check_number(self) -> None:
         """Raise ValueError for a number of replicas that contradicts the affinity."""
         n, given = self.n_started(), self.affinities()
@@ -221,7 +217,7 @@ class ReplicaGroup:
         hook = sys.excepthook
         try:
             with interrupted_by_an_end(workers, self._error_of_end):
-                self.replicas = self._group = ProcessGroup(
+                self._group = ProcessGroup(
                     store,
                     rank,
                     world_size,
@@ -230,6 +226,7 @@ class ReplicaGroup:
                     device=device,
                     on_wait=partial(check_started, workers),
                 )
+                self.agreement = Agreement(self._group)
                 with self.on_own_cores(self._group):
                     yield
         finally:
@@ -237,7 +234,7 @@ class ReplicaGroup:
                 self._group.leave()
             if self._launched is None:  # torch marks the lines of later errors by the rank, which is for a launcher
                 sys.excepthook = hook
-            self._group, self.replicas, self._cpus = None, Replicas(), []
+            self._group, self.agreement, self._cpus = None, Agreement(Replicas()), []
 
     def _error_of_end(self, worker: Worker) -> Exception | None:
         """Return the error of a process that has ended while this one trains; None while another error is handled."""
