@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -34,11 +35,16 @@ class OldPaths:
             return None
         others = [finder for finder in sys.meta_path if finder is not OldPaths]
         spec = next((spec for finder in others if (spec := finder.find_spec(name, path, target))), None)
-        if spec is None or spec.loader is None:  # nothing is there, or a folder without Python files
+        if spec is None or (spec.loader is None and not _has_python(spec.submodule_search_locations)):
             return compat("names").find_spec(name)
         if spec.submodule_search_locations is None:
             spec.submodule_search_locations = []
         return spec
+
+
+def _has_python(folders: Iterable[str] | None) -> bool:
+    """Return whether folders without `__init__.py` hold more than the `__pycache__` that a checkout of 0.1 leaves."""
+    return any(True for folder in folders or () for _ in Path(folder).rglob("*.py"))
 
 
 def tells_old_attributes(cls: C) -> C:

@@ -150,6 +150,32 @@ def test_old_modules_hide_nothing_of_today():
         assert not path.with_suffix(".py").exists()
 
 
+@pytest.mark.parametrize("folder", ["projects", "experiments.scripts", "agents.pg"])
+def test_own_files_in_a_folder_of_an_old_name_need_no_init_file(folder, tmp_path, monkeypatch):
+    place = tmp_path.joinpath(*folder.split("."))
+    for name in [name for name in sys.modules if f"{name}.".startswith(f"rlpyt.{folder}.")]:
+        monkeypatch.delitem(sys.modules, name)
+    for package in {rlpyt, importlib.import_module("rlpyt.agents")}:
+        own = tmp_path.joinpath(*package.__name__.split(".")[1:])
+        monkeypatch.setattr(package, "__path__", [*package.__path__, str(own)])
+    (place / "__pycache__").mkdir(parents=True)
+    importlib.invalidate_caches()
+    if folder != "agents.pg":
+        with pytest.raises(ImportError, match="no counterpart"):
+            importlib.import_module(f"rlpyt.{folder}.mine")
+    (place / "mine.py").write_text("x = 1")
+    importlib.invalidate_caches()
+    try:
+        assert importlib.import_module(f"rlpyt.{folder}.mine").x == 1
+        if folder == "agents.pg":
+            with pytest.warns(DeprecationWarning, match="CategoricalPgAgent"):
+                exec("from rlpyt.agents.pg.categorical import CategoricalPgAgent", {})
+    finally:
+        for name in [name for name in sys.modules if f"{name}.".startswith(f"rlpyt.{folder.split('.')[0]}.")]:
+            if folder != "agents.pg" or name.startswith("rlpyt.agents.pg"):
+                del sys.modules[name]
+
+
 def test_an_old_import_line_is_the_first_line_of_a_script():
     # The parents of an old path are found although some are modules here, and no packages; nothing heavy comes early.
     script = textwrap.dedent(
