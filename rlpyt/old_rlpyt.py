@@ -13,6 +13,14 @@ from typing import Any, TypeVar
 PAGE = "docs/from_rlpyt_0_1.md"
 """Where users of rlpyt 0.1 find what has changed."""
 
+_ON_OLD_PATHS = (
+    "agents.base agents.dqn agents.qpg algos.dqn algos.qpg distributions.categorical distributions.epsilon_greedy "
+    "distributions.gaussian envs.atari envs.gym models.dueling models.pg models.qpg models.utils replays.sum_tree "
+    "runners.async_rl runners.base runners.sync_rl samplers.buffer samplers.serial spaces"
+)
+ON_OLD_PATHS = frozenset(f"rlpyt.{name}" for name in _ON_OLD_PATHS.split())
+"""Modules of today, and no packages, in which rlpyt 0.1 had other names or modules."""
+
 C = TypeVar("C", bound=type)
 
 
@@ -24,8 +32,9 @@ def compat(module: str) -> ModuleType:
 class OldPaths:
     """Finder of modules that Python asks first: it answers where a module below `rlpyt` is one of rlpyt 0.1.
 
-    A module of today gets an empty `__path__`. Then Python follows an old path through it, and asks for the module
-    `module.Name` where `from module import Name` finds no such name.
+    A module of today that an old path leads through gets an empty `__path__`. Then Python asks for what lies below it,
+    and for the module `module.Name` where `from module import Name` finds no such name. No other module gets one, as
+    `python -m` would take it for a package.
     """
 
     @staticmethod
@@ -37,7 +46,7 @@ class OldPaths:
         spec = next((spec for finder in others if (spec := finder.find_spec(name, path, target))), None)
         if spec is None or (spec.loader is None and not _has_python(spec.submodule_search_locations)):
             return compat("names").find_spec(name)
-        if spec.submodule_search_locations is None:
+        if name in ON_OLD_PATHS and spec.submodule_search_locations is None:
             spec.submodule_search_locations = []
         return spec
 
