@@ -265,18 +265,20 @@ def scheduled(cls: type) -> dict[str, bool]:
 
 def _declared(cls: type, name: str) -> bool | None:
     """Return whether a field marked as `SCHEDULED` allows None; None where it is not marked."""
-    declared: Field[object] = cls.__dataclass_fields__[name]  # type: ignore[attr-defined]
-    try:
-        hints = get_type_hints(
-            SimpleNamespace(__annotations__={name: declared.type}),
-            vars(sys.modules[owner_of(cls, declared).__module__]),
-            include_extras=True,
-        )
-    except (NameError, AttributeError, TypeError):  # the annotation names something local to a function
-        return None
-    parts = [hints[name], *get_args(hints[name])]
+    hint = hint_of(cls, cls.__dataclass_fields__[name])  # type: ignore[attr-defined]
+    parts = [hint, *get_args(hint)]
     marked = any(SCHEDULED in getattr(part, "__metadata__", ()) for part in parts)
     return type(None) in parts if marked else None
+
+
+def hint_of(cls: type, declared: Field[Any]) -> object:
+    """Return the hint of a field; None where it names something local, or for type checkers alone."""
+    try:
+        names = vars(sys.modules[owner_of(cls, declared).__module__])
+        alone = SimpleNamespace(__annotations__={declared.name: declared.type})
+        return get_type_hints(alone, names, include_extras=True)[declared.name]
+    except (NameError, AttributeError, TypeError):
+        return None
 
 
 def owner_of(cls: type, declared: Field[object]) -> type:

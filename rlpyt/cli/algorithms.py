@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import NamedTuple
 
 from gymnasium import spaces
@@ -38,6 +37,7 @@ from rlpyt.algos import (
     VTrace,
 )
 from rlpyt.cli.environment import Actions, Environment
+from rlpyt.cli.text import did_you_mean
 from rlpyt.cli.values import Values
 from rlpyt.samplers import WaitResetCollector
 from rlpyt.settings import Settings
@@ -158,16 +158,13 @@ def replay_settings(env: Environment) -> tuple[Values, float, Kwargs]:
     return settings, 30_000, dict(batch_T=4, batch_B=4)
 
 
-def dqn(env: Environment) -> Parts:
-    """Return DQN: Mnih et al. 2015; with priorities and 3-step returns where there are no images."""
-    settings, n_steps, sampler = replay_settings(env)
-    return Parts(DQN(**settings), DqnAgent(model_kwargs=small_network(env, 64, 64)), n_steps, sampler)
+def dqn(env: Environment, double: bool = False) -> Parts:
+    """Return DQN: Mnih et al. 2015; with priorities and 3-step returns where there are no images.
 
-
-def double_dqn(env: Environment) -> Parts:
-    """Return double DQN: van Hasselt et al. 2016."""
+    Double DQN: van Hasselt et al. 2016.
+    """
     settings, n_steps, sampler = replay_settings(env)
-    algo = DQN(**{**settings, "double_dqn": True})
+    algo = DQN(**{**settings, **({"double_dqn": True} if double else {})})
     return Parts(algo, DqnAgent(model_kwargs=small_network(env, 64, 64)), n_steps, sampler)
 
 
@@ -259,22 +256,15 @@ def ddpg(env: Environment) -> Parts:
     return Parts(DDPG(**SMALL_QPG), DdpgAgent(**networks(env)), 40_000, ONE_STEP)
 
 
-def recurrent_sac(env: Environment) -> Parts:
-    """Return SAC whose networks remember."""
-    return Parts(
-        SAC(**SEQUENCES), RecurrentSacAgent(**memories(env)), recurrent_steps(env), dict(batch_T=20, batch_B=4)
-    )
-
-
-def recurrent_td3(env: Environment) -> Parts:
-    """Return TD3 whose networks remember."""
-    return Parts(
-        TD3(**SEQUENCES), RecurrentTd3Agent(**memories(env)), recurrent_steps(env), dict(batch_T=20, batch_B=4)
-    )
+def recurrent_qpg(env: Environment, Algo: type[SAC | TD3], Agent: type[RecurrentSacAgent | RecurrentTd3Agent]) -> Parts:
+    """Return SAC or TD3 whose networks remember."""
+    sizes = dict(hidden_sizes=(64, 64))
+    agent = Agent(model_kwargs=sizes, q_model_kwargs=sizes, feature_kwargs=dict(rnn_size=64))
+    n_steps = 1e6 if env.kind == "mujoco" else 40_000
+    return Parts(Algo(**SEQUENCES), agent, n_steps, dict(batch_T=20, batch_B=4))
 
 
 ONE_STEP: Kwargs = dict(batch_T=1, batch_B=1)
-MANY_STEPS: Kwargs = dict(batch_T=20, batch_B=4)
 SMALL_QPG: Kwargs = dict(
     learning_rate=1e-3, q_learning_rate=1e-3, min_steps_learn=500, replay_size=100_000, target_update_tau=0.005
 )
@@ -289,17 +279,6 @@ def networks(env: Environment) -> Values:
     """Return the sizes of both networks; the default ones for images."""
     sizes = dict(hidden_sizes=(256, 256))
     return {} if env.has_images else dict(model_kwargs=sizes, q_model_kwargs=sizes)
-
-
-def memories(env: Environment) -> Values:
-    """Return the sizes of recurrent networks."""
-    sizes = dict(hidden_sizes=(64, 64))
-    return dict(model_kwargs=sizes, q_model_kwargs=sizes, feature_kwargs=dict(rnn_size=64))
-
-
-def recurrent_steps(env: Environment) -> float:
-    """Return the length of a run whose networks remember."""
-    return 1e6 if env.kind == "mujoco" else 40_000
 
 
 # ---- without a gradient ----
@@ -323,16 +302,22 @@ ALGORITHMS: dict[str, Algorithm] = {
     "vtrace": Algorithm(vtrace, ANY, "V-trace (IMPALA): actor-critic that may learn behind the sampler (--lag)."),
     "vtrace_lstm": Algorithm(lambda env: vtrace(env, True), ANY, "V-trace with a memory."),
     "dqn": Algorithm(dqn, ("discrete",), "Deep Q-network, with a replay."),
-    "double_dqn": Algorithm(double_dqn, ("discrete",), "DQN whose target is not the maximum of its own errors."),
+    "double_dqn": Algorithm(
+        lambda env: dqn(env, True), ("discrete",), "DQN whose target is not the maximum of its own errors."
+    ),
     "c51": Algorithm(c51, ("discrete",), "Categorical DQN: a distribution of the return over fixed atoms."),
     "qrdqn": Algorithm(qrdqn, ("discrete",), "DQN over fixed quantiles of the return."),
     "iqn": Algorithm(iqn, ("discrete",), "DQN over drawn quantiles of the return."),
     "rainbow": Algorithm(rainbow, ("discrete",), "C51, double, prioritised, multi-step, dueling and noisy."),
     "r2d1": Algorithm(r2d1, ("discrete",), "Recurrent DQN that learns from sequences."),
     "sac": Algorithm(sac, ("continuous",), "Soft actor-critic: few steps, many updates."),
-    "sac_lstm": Algorithm(recurrent_sac, ("continuous",), "SAC with a memory."),
+    "sac_lstm": Algorithm(
+        lambda env: recurrent_qpg(env, SAC, RecurrentSacAgent), ("continuous",), "SAC with a memory."
+    ),
     "td3": Algorithm(td3, ("continuous",), "Twin delayed deep deterministic policy gradient."),
-    "td3_lstm": Algorithm(recurrent_td3, ("continuous",), "TD3 with a memory."),
+    "td3_lstm": Algorithm(
+        lambda env: recurrent_qpg(env, TD3, RecurrentTd3Agent), ("continuous",), "TD3 with a memory."
+    ),
     "ddpg": Algorithm(ddpg, ("continuous",), "Deep deterministic policy gradient."),
     "cmaes": Algorithm(cmaes, ANY, "Search without a gradient; its population is evaluated by the sampler."),
 }
@@ -358,25 +343,16 @@ def is_algorithm(name: str) -> bool:
 
 
 def algorithm(name: str) -> Algorithm:
-    """Return an algorithm by its name.
-
-    Raises:
-        ValueError: if there is none; the text has close names.
-    """
+    """Return an algorithm by its name; the error for another name has the close ones."""
     if is_algorithm(name):
         return ALGORITHMS[_key(name)]
-    key = _key(name)
-    close = get_close_matches(key, [*ALGORITHMS, *OTHER_NAMES], n=3, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(close)}?" if close else f"; expected one of {', '.join(ALGORITHMS)}."
+    expected = f"; expected one of {', '.join(ALGORITHMS)}."
+    hint = did_you_mean(_key(name), [*ALGORITHMS, *OTHER_NAMES], expected)
     raise ValueError(f"there is no algorithm {name!r}{hint} rlpyt algos lists them.")
 
 
 def check_fits(name: str, chosen: Algorithm, env: Environment) -> None:
-    """Refuse an algorithm that does not take the actions of an environment.
-
-    Raises:
-        ValueError: with those that do.
-    """
+    """Refuse an algorithm that does not take the actions of an environment, and name those that do."""
     if env.actions in chosen.actions:
         return
     fitting = [other for other, entry in ALGORITHMS.items() if env.actions in entry.actions]

@@ -3,46 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Annotated, TypeAlias
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated, Any, TypeAlias
 
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
-from rlpyt.cli.values import text_of, value_of
+from rlpyt.cli.values import PLAIN, text_of, value_of
 
 
-def _number(arguments: list[str]) -> float:
-    value = value_of(arguments[0], frozenset([int, float]))
-    assert isinstance(value, int | float)
-    return value
+def _one(metavar: str, read: Callable[[str], object]) -> PrimitiveConstructorSpec[Any]:
+    """Return an option of one value, and how its text is read."""
+    return PrimitiveConstructorSpec(
+        1, metavar, lambda texts: read(texts[0]), lambda x: x is None or isinstance(x, PLAIN), lambda x: [text_of(x)]
+    )
 
 
-def _whole(arguments: list[str]) -> int:
-    value = value_of(arguments[0], frozenset([int]))
-    assert isinstance(value, int)
-    return value
-
-
-def _is_number(x: object) -> bool:
-    return x is None or isinstance(x, int | float)
-
-
-def _is_text(x: object) -> bool:
-    return x is None or isinstance(x, str)
-
-
-Steps: TypeAlias = Annotated[
-    float | None, PrimitiveConstructorSpec(1, "N", _number, _is_number, lambda x: [text_of(x)])
-]
+_WHOLE = _one("N", partial(value_of, kinds=frozenset([int])))
+Steps: TypeAlias = Annotated[float | None, _one("N", partial(value_of, kinds=frozenset([int, float])))]
 """Number, which may be written as 5e4; None where it is not given."""
-Whole: TypeAlias = Annotated[int | None, PrimitiveConstructorSpec(1, "N", _whole, _is_number, lambda x: [text_of(x)])]
+Whole: TypeAlias = Annotated[int | None, _WHOLE]
 """Whole number; None where it is not given."""
-Count: TypeAlias = Annotated[int, PrimitiveConstructorSpec(1, "N", _whole, _is_number, lambda x: [text_of(x)])]
+Count: TypeAlias = Annotated[int, _WHOLE]
 """Whole number with a default."""
-Text: TypeAlias = Annotated[
-    str | None, PrimitiveConstructorSpec(1, "TEXT", lambda texts: texts[0], _is_text, lambda x: [text_of(x)])
-]
+Text: TypeAlias = Annotated[str | None, _one("TEXT", str)]
 """Text; None where it is not given."""
 Flag: TypeAlias = bool
 """Option without a value; False where it is not given. --no-OPTION turns one off that a file turns on."""

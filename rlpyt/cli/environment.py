@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from types import FunctionType
@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 import gymnasium
 from gymnasium import spaces
 
-from rlpyt.cli.working_directory import look_in_working_directory
+from rlpyt.cli.text import did_you_mean
 from rlpyt.envs import (
     AtariEnv,
     EnvAdapter,
@@ -35,13 +35,14 @@ Kind: TypeAlias = Literal["atari", "mujoco", "other"]
 Actions: TypeAlias = Literal["discrete", "several discrete", "continuous"]
 
 _DM_CONTROL = re.compile(r"dm_control/(?P<domain>\w+?)-(?P<task>\w+?)(-v0)?")
-_EXTRAS = {
+INSTALL = {
     "box2d": "pip install swig 'gymnasium[box2d]'",
     "mujoco": "pip install rlpyt[mujoco]",
     "ale_py": "pip install rlpyt[atari]",
     "shimmy": "pip install rlpyt[dm_control]",
     "jax": "pip install 'gymnasium[jax]'",
 }
+"""What the message of a missing package names -> what installs it."""
 _REGISTERED_BY = {
     **{prefix: ("minigrid", "minigrid") for prefix in ("MiniGrid-", "BabyAI-")},
     "MiniWorld-": ("miniworld", "miniworld"),
@@ -99,10 +100,6 @@ def environment(env: str | Callable[..., object], env_kwargs: Kwargs | None = No
             "pong" or "ALE/Pong-v5"; a task such as "dm_control/cheetah-run"; "module:name" of a class or function of
             the user's; or, in a script, the class or function itself.
         env_kwargs: further arguments.
-
-    Raises:
-        ValueError: if there is no such environment, or it cannot be built.
-        ImportError: if it needs a package that is not installed.
     """
     kind, EnvCls, given, evaluation = _found(env) if isinstance(env, str) else ("other", env, {}, {})
     name = env if isinstance(env, str) else _name_of(env)
@@ -127,12 +124,19 @@ def environment(env: str | Callable[..., object], env_kwargs: Kwargs | None = No
     )
 
 
-def made(EnvCls: Callable[..., object], env_kwargs: Kwargs, n_envs: int = 1) -> EnvAdapter | VectorEnvAdapter:
-    """Return an environment, or a vector environment of some, in its adapter.
+def look_in_working_directory() -> None:
+    """Let modules of the working directory be imported, in this process and in the workers that it starts.
 
-    Raises:
-        EnvError: if it cannot be built.
+    It is called where the user has named a module, and nowhere else: files that lie about must not run. It comes last,
+    so that none of them takes the place of an installed module.
     """
+    directory = os.getcwd()
+    if directory not in sys.path:
+        sys.path.append(directory)
+
+
+def made(EnvCls: Callable[..., object], env_kwargs: Kwargs, n_envs: int = 1) -> EnvAdapter | VectorEnvAdapter:
+    """Return an environment, or a vector environment of some, in its adapter."""
     if makes_vector_env(EnvCls):
         return make_vector_env(EnvCls, env_kwargs, range(n_envs))
     return make_env(EnvCls, env_kwargs)
@@ -167,12 +171,7 @@ def _id_of(name: str) -> str:
 
 
 def _with_module(name: str) -> str:
-    """Return an id with the module that registers it, as a process of its own needs it: "minigrid:MiniGrid-...".
-
-    Raises:
-        ValueError: if no known package has it.
-        ImportError: if its package is not installed.
-    """
+    """Return an id with the module that registers it, as a process of its own needs it: "minigrid:MiniGrid-..."."""
     for prefix, (module, package) in _REGISTERED_BY.items():
         if name.startswith(prefix):
             try:
@@ -207,10 +206,8 @@ def _own(name: str) -> Callable[..., object] | None:
         return found[attribute]
     if attribute in gymnasium.registry or re.search(r"-v\d+$", attribute):
         return None
-    close = get_close_matches(attribute, [key for key, value in found.items() if callable(value)])
-    raise ValueError(
-        f"the environment {name!r}: {module} has no {attribute!r}{_did_you_mean(close)}{_hidden(module, found)}"
-    )
+    close = did_you_mean(attribute, [key for key, value in found.items() if callable(value)])
+    raise ValueError(f"the environment {name!r}: {module} has no {attribute!r}{close}{_hidden(module, found)}")
 
 
 def _hidden(module: str, found: Mapping[str, object]) -> str:
@@ -224,14 +221,13 @@ def _hidden(module: str, found: Mapping[str, object]) -> str:
 
 
 def _unknown(name: str) -> str:
-    known = {key.lower(): key for key in [*gymnasium.registry, *ATARI_SCORES]}
-    close = [known[key] for key in get_close_matches(name.lower(), known, n=4)]
-    if (package := _package_of(name)) is not None:
-        close.append(f"{package}:{name}")
+    package = _package_of(name)
+    known = [*gymnasium.registry, *ATARI_SCORES, *([f"{package}:{name}"] if package is not None else [])]
     return (
-        f"there is no environment {name!r}{_did_you_mean(close)} Expected an id of gymnasium, a game of Atari, a task "
-        "such as dm_control/cheetah-run, or module:name of your own. rlpyt envs lists them. An id that another package "
-        "registers when it is imported is written with the package, such as minigrid:MiniGrid-Empty-5x5-v0."
+        f"there is no environment {name!r}{did_you_mean(name, known, n=4)} Expected an id of gymnasium, a game of "
+        "Atari, a task such as dm_control/cheetah-run, or module:name of your own. rlpyt envs lists them. An id that "
+        "another package registers when it is imported is written with the package, such as "
+        "minigrid:MiniGrid-Empty-5x5-v0."
     )
 
 
@@ -242,10 +238,6 @@ def _package_of(name: str) -> str | None:
     return found if found not in sys.stdlib_module_names and found and find_spec(found) is not None else None
 
 
-def _did_you_mean(close: list[str]) -> str:
-    return f"; did you mean {' or '.join(close)}?" if close else "."
-
-
 def _how(message: str) -> str:
-    extra = next((how for key, how in _EXTRAS.items() if key in message.lower()), "")
+    extra = next((how for key, how in INSTALL.items() if key in message.lower()), "")
     return f" Install it: {extra}." if extra and "pip install rlpyt" not in message else ""

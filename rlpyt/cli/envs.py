@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from fnmatch import fnmatch
 from importlib.util import find_spec
 from typing import Annotated, NamedTuple
@@ -13,7 +12,8 @@ from typing import Annotated, NamedTuple
 import gymnasium
 import tyro
 
-from rlpyt.cli.text import columns
+from rlpyt.cli.environment import INSTALL
+from rlpyt.cli.text import columns, did_you_mean
 from rlpyt.results import ATARI_SCORES
 
 
@@ -32,8 +32,8 @@ class Family(NamedTuple):
 _GYMNASIUM: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "gymnasium.envs.classic_control": ("classic control", (), ""),
     "gymnasium.envs.toy_text": ("toy text", (), ""),
-    "gymnasium.envs.box2d": ("Box2D", ("Box2D",), "pip install swig 'gymnasium[box2d]'"),
-    "gymnasium.envs.mujoco": ("MuJoCo", ("mujoco",), "pip install rlpyt[mujoco]"),
+    "gymnasium.envs.box2d": ("Box2D", ("Box2D",), INSTALL["box2d"]),
+    "gymnasium.envs.mujoco": ("MuJoCo", ("mujoco",), INSTALL["mujoco"]),
 }
 """Module of gymnasium -> name, packages, and what installs them."""
 
@@ -46,9 +46,8 @@ def envs(pattern: Annotated[str, tyro.conf.Positional] = "") -> int:
     """
     found = [family._replace(names=_matching(family.names, pattern)) for family in families()]
     if not any(family.names for family in found):
-        known = {name.lower(): name for family in families() for name in family.names}
-        close = [known[key] for key in get_close_matches(pattern.lower(), known, n=4)]
-        hint = f"; did you mean {' or '.join(close)}?" if close else ". rlpyt envs lists all."
+        known = [name for family in families() for name in family.names]
+        hint = did_you_mean(pattern, known, ". rlpyt envs lists all.", n=4)
         raise ValueError(f"there is no environment with {pattern!r} in its name{hint}")
     rows = []
     for family in found:
@@ -64,26 +63,18 @@ def envs(pattern: Annotated[str, tyro.conf.Positional] = "") -> int:
 
 def families() -> list[Family]:
     """Return all environments that `rlpyt train` knows by name."""
-    found = [
-        Family(name, packages, install, _of_module(module)) for module, (name, packages, install) in _GYMNASIUM.items()
-    ]
-    listed = {name for family in found for name in family.names}
     # Old versions of MuJoCo's and those that only say that they have moved are functions, not modules.
-    others = tuple(i for i, spec in gymnasium.registry.items() if i not in listed and _has_module(spec, "gymnasium."))
+    modules = {i: spec.entry_point for i, spec in gymnasium.registry.items() if isinstance(spec.entry_point, str)}
+    others = tuple(i for i, module in modules.items() if not module.startswith("gymnasium."))
     return [
-        *found,
-        Family("Atari", ("ale_py", "cv2"), "pip install rlpyt[atari]", tuple(ATARI_SCORES)),
-        Family("dm_control", ("dm_control", "shimmy", "mujoco"), "pip install rlpyt[dm_control]", _dm_control()),
+        *(
+            Family(*facts, tuple(i for i, module in modules.items() if module.startswith(f"{place}.")))
+            for place, facts in _GYMNASIUM.items()
+        ),
+        Family("Atari", ("ale_py", "cv2"), INSTALL["ale_py"], tuple(ATARI_SCORES)),
+        Family("dm_control", ("dm_control", "shimmy", "mujoco"), INSTALL["shimmy"], _dm_control()),
         *([Family("others", (), "", others)] if others else []),
     ]
-
-
-def _of_module(module: str) -> tuple[str, ...]:
-    return tuple(i for i, spec in gymnasium.registry.items() if str(spec.entry_point).startswith(f"{module}."))
-
-
-def _has_module(spec: gymnasium.envs.registration.EnvSpec, without: str) -> bool:
-    return isinstance(spec.entry_point, str) and not spec.entry_point.startswith(without)
 
 
 def _dm_control() -> tuple[str, ...]:

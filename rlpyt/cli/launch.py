@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import tyro
@@ -22,11 +22,6 @@ from rlpyt.launching import ClusterSlots, Slots, VariantLevel, make_variants, qu
 from rlpyt.runners import MinibatchRlBase
 
 SCRIPT = Path(__file__).with_name("launched.py")
-OWN = (
-    *("--vary", "--seeds", "--runs-at-once", "--affinity", "--slurm"),
-    *("--title", "--data-dir", "--retries", "--dry-run"),
-)
-"""Options of the grid; the others are those of each run."""
 JOBS = "jobs"
 """Folder in that of the grid for what submitit writes of each job."""
 JOBS_AT_ONCE = 20
@@ -75,13 +70,17 @@ class Grid:
     """List the runs and end."""
 
 
+OWN = {f"--{f.name}".replace("_", "-") for f in fields(Grid)}
+"""Options of the grid; the others are those of each run."""
+
+
 def launch(arguments: Sequence[str]) -> int:
     """Run a grid of runs side by side, or go on with it."""
-    if not arguments or arguments[0] in HELP or not set(HELP).isdisjoint(arguments):
-        if arguments and set(HELP).isdisjoint(arguments[:1]):
-            tyro.cli(Grid, prog=f"rlpyt launch {arguments[0]} ...", args=["--help"])
+    if not arguments or arguments[0] in HELP:
         print(usage())
         return 0 if arguments else 2
+    if not set(HELP).isdisjoint(arguments):
+        tyro.cli(Grid, prog=f"rlpyt launch {arguments[0]} ...", args=["--help"])
     if arguments[0].startswith("-"):
         raise ValueError(f"got {arguments[0]!r}; expected an algorithm or a script first. Options come after it.")
     own, of_runs = split(arguments)
@@ -177,17 +176,8 @@ def _refuse_options(arguments: Sequence[str], refused: Mapping[str, str]) -> Non
 
 
 def variants_of(texts: Sequence[str]) -> tuple[list[dict[str, object]], list[str]]:
-    """Return the changes of each setting of a grid, and its folder.
-
-    Args:
-        texts: such as "algo.learning_rate=1e-3,3e-4"; the first is the outermost.
-
-    Raises:
-        ValueError: if a text is of another form.
-    """
-    if not texts:
-        return [{}], ["."]
-    return make_variants(*map(_level, texts))
+    """Return the changes of each setting of a grid, and its folder; the first of the texts is the outermost."""
+    return make_variants(*map(_level, texts)) if texts else ([{}], ["."])
 
 
 def _level(text: str) -> VariantLevel:

@@ -42,11 +42,7 @@ def main() -> int:
 
 
 def on_slot(runner: MinibatchRlBase, affinity: AnyAffinity) -> MinibatchRlBase:
-    """Return the runner with the cores and devices of its slot, which several replicas deal to each other.
-
-    Raises:
-        ValueError: if the slot has several GPUs, and the run another number of replicas.
-    """
+    """Return the runner with the cores and devices of its slot, which several replicas deal to each other."""
     n_replicas = all_settings(runner).get("n_replicas", 1)
     is_sync = isinstance(runner, SyncRl | SyncRlEval)
     several = is_sync or (n_replicas and isinstance(runner, AsyncRl | AsyncRlEval))

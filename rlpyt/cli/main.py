@@ -6,41 +6,41 @@ the module of the command that is asked for is imported, so that `rlpyt --help` 
 
 from __future__ import annotations
 
-import ast
 import importlib
 import os
 import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Union
 
 import tyro
 
 from rlpyt.cli.arguments import joined
-from rlpyt.cli.errors import ROOT, is_of_library
-from rlpyt.cli.text import columns
+from rlpyt.cli.text import columns, did_you_mean
 from rlpyt.run_records import printable
 from rlpyt.version import __version__
 
 Command = Callable[..., int]
 
 COMMANDS = {
-    "train": "train",
-    "resume": "resume",
-    "launch": "launch",
-    "show": "show",
-    "eval": "eval",
-    "play": "play",
-    "plot": "plot",
-    "check-env": "check_env",
-    "bench": "bench",
-    "algos": "algos",
-    "envs": "envs",
+    "train": "Train an agent, or start a recorded run again.",
+    "resume": "Go on with a run from its newest checkpoint, to its end.",
+    "launch": "Run a grid of runs side by side, or go on with it.",
+    "show": "Show what a run was and where it stands; of a grid, a line for each run.",
+    "eval": "Evaluate a trained agent: returns and lengths of whole episodes, a fixed number in each environment.",
+    "play": "Show episodes of a trained agent in a window, or write them to videos.",
+    "plot": "Draw the runs of a folder; runs that differ in nothing but their seeds are one curve.",
+    "check-env": "Check an environment of yours as a run does at its start; the exit code is 1 if it cannot be used.",
+    "bench": "Measure how many steps a second each sampler collects, and in which settings the network learns faster.",
+    "algos": "List the algorithms, and the actions that they take.",
+    "envs": "List the environments that are installed, and what is missing.",
 }
-"""Command -> module of this package, which has a function of the command's name, or `<name>_command`."""
+"""Command -> first line of its docstring, since importing it may take seconds. The module of its name in this package
+has a function of that name, or `<name>_command`."""
+ROOT = Path(__file__).parents[1]
+"""Folder of the library."""
 READ_ARGUMENTS = {"train": "TrainChoices", "launch": "Grid"}
 """Commands whose options depend on the first arguments, and the options that they always have: their functions take the
 list of arguments."""
@@ -52,11 +52,7 @@ COMPLETION = ("--tyro-print-completion", "--tyro-write-completion")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return the exit code, which is 2 where the arguments are at fault.
-
-    Args:
-        arguments: of the command line; None are those of this process.
-    """
+    """Run a command with its arguments, or those of this process; return the exit code, 2 where they are at fault."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     shows_traceback = "--traceback" in given or os.environ.get("RLPYT_TRACEBACK", "0") != "0"
     given = [argument for argument in given if argument != "--traceback"]
@@ -73,6 +69,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # It may quote a record that comes from elsewhere.
         print("\n".join(map(printable, f"rlpyt: {message_of(error)}".split("\n"))), file=sys.stderr)
         return 2
+
+
+def is_of_library(error: Exception) -> bool:
+    """Return whether an error is one of the library: by its class, or for a TypeError by the place that raised it."""
+    if isinstance(error, RuntimeError):
+        return type(error).__module__.startswith("rlpyt.")
+    raised_at = traceback.extract_tb(error.__traceback__)[-1].filename
+    return Path(raised_at).is_relative_to(ROOT)
 
 
 def message_of(error: Exception) -> str:
@@ -104,9 +108,8 @@ def _run(given: list[str]) -> int:
         return int(tyro.extras.subcommand_cli_from_dict(all_commands(), prog="rlpyt", args=given) or 0)
     name, rest = given[0], given[1:]
     if name not in COMMANDS:
-        close = get_close_matches(name, COMMANDS, n=3)
-        expected = f"did you mean {' or '.join(close)}?" if close else f"expected one of {', '.join(COMMANDS)}."
-        raise ValueError(f"there is no command {name!r}; {expected}")
+        expected = f"; expected one of {', '.join(COMMANDS)}."
+        raise ValueError(f"there is no command {name!r}{did_you_mean(name, COMMANDS, expected)}")
     command = command_of(name)
     if name in READ_ARGUMENTS:
         return command(rest)
@@ -115,8 +118,9 @@ def _run(given: list[str]) -> int:
 
 def command_of(name: str) -> Command:
     """Return the function of a command."""
-    module = importlib.import_module(f"rlpyt.cli.{COMMANDS[name]}")
-    found: Command = vars(module).get(f"{name}_command") or vars(module)[name.replace("-", "_")]
+    own = name.replace("-", "_")
+    module = vars(importlib.import_module(f"rlpyt.cli.{own}"))
+    found: Command = module.get(f"{own}_command") or module[own]
     return found
 
 
@@ -142,7 +146,7 @@ def _by_algorithm(command: Command, Options: type) -> Command:
 
 def help_text() -> str:
     """Return the list of commands."""
-    listed = columns([(f"  {name}", summary_of(name)) for name in COMMANDS])
+    listed = columns([(f"  {name}", summary) for name, summary in COMMANDS.items()])
     return "\n".join(
         [
             "rlpyt: deep reinforcement learning in PyTorch.",
@@ -154,13 +158,3 @@ def help_text() -> str:
             "rlpyt COMMAND --help tells more. Start with: rlpyt train ppo CartPole-v1",
         ]
     )
-
-
-def summary_of(name: str) -> str:
-    """Return the first line of a command's docstring, read from the source: importing it may take seconds."""
-    tree = ast.parse(Path(__file__).with_name(f"{COMMANDS[name]}.py").read_text(encoding="utf-8"))
-    names = (f"{name}_command", name.replace("-", "_"))
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name in names:
-            return (ast.get_docstring(node) or "").partition("\n")[0]
-    raise AssertionError(f"{COMMANDS[name]}.py has no function {names[-1]}")

@@ -11,16 +11,16 @@ import importlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from rlpyt.cli.options import hint_of
 from rlpyt.cli.play import drawing_kwargs
+from rlpyt.cli.text import did_you_mean
 from rlpyt.cli.values import Values, kinds_of, metavar_of, split, value_of
 from rlpyt.logging import MlflowSink, Sink, TrackioSink, WandbSink
 from rlpyt.logging.sinks import optional_package
 from rlpyt.runners import Hook, MinibatchRlBase
 from rlpyt.samplers import BaseSampler
+from rlpyt.settings import hint_of
 
 HOOKS = {"StopOnReturn": "rlpyt.runners", "Histograms": "rlpyt.runners", "EpisodeVideo": "rlpyt.results"}
 """Hook -> module that has it."""
@@ -49,10 +49,6 @@ def with_hooks(runner: MinibatchRlBase, given: Sequence[str | Hook]) -> Minibatc
     """Return the runner with the hooks that are given, most by name; where none is, with those that it has.
 
     `EpisodeVideo` plays in the environment of the run's evaluations.
-
-    Raises:
-        ValueError: if a name or a setting is wrong.
-        ImportError: if a hook needs a package that is not installed.
     """
     hooks = [hook for hook in given if isinstance(hook, Hook)]
     texts = [text for text in given if isinstance(text, str)]
@@ -77,10 +73,6 @@ def tracking_of(texts: Sequence[str], project: str, group: str, recorded: bool =
         project: or experiment of the tracker, where the text names none.
         group: of the tracker's run, where the text names none.
         recorded: whether the texts are those of a record, which may come from elsewhere.
-
-    Raises:
-        ValueError: if a name or a setting is wrong, or a record names a server.
-        ImportError: if a package is not installed; the message names the extra.
     """
     has_tensorboard, sinks = False, list[Sink]()
     texts = [texts] if isinstance(texts, str) else list(texts)
@@ -90,23 +82,15 @@ def tracking_of(texts: Sequence[str], project: str, group: str, recorded: bool =
                 raise ValueError(f"--track: got tensorboard({part.settings}); expected no settings.")
             optional_package("torch.utils.tensorboard", "--track tensorboard", "tensorboard")
             has_tensorboard = True
-        elif part.name == "mlflow":
-            sinks.append(MlflowSink(**_settings("--track", part, MlflowSink, {}, {"experiment": project}, recorded)))
         else:
-            cls: type[WandbSink | TrackioSink] = WandbSink if part.name == "wandb" else TrackioSink
-            sinks.append(cls(**_settings("--track", part, cls, {}, {"project": project, "group": group}, recorded)))
+            cls: Any = {"wandb": WandbSink, "mlflow": MlflowSink, "trackio": TrackioSink}[part.name]
+            own = {"experiment": project} if part.name == "mlflow" else {"project": project, "group": group}
+            sinks.append(cls(**_settings("--track", part, cls, {}, own, recorded)))
     return Tracking(has_tensorboard, sinks, texts)
 
 
 def recorded_trackers(params: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the trackers that the record of a run names, as texts for `tracking_of`.
-
-    Args:
-        params: content of its params.json.
-
-    Raises:
-        ValueError: if it has something else there.
-    """
+    """Return the trackers that the params.json of a run names, as texts for `tracking_of`."""
     texts, logger = params.get("track", []), params.get("logger")
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"the record of the run has {texts!r:.100} under 'track'; expected a list of trackers.")
@@ -117,16 +101,14 @@ def recorded_trackers(params: Mapping[str, object]) -> tuple[str, ...]:
 
 def _named(option: str, texts: Sequence[str], known: Iterable[str], example: str) -> list[Named]:
     """Return the parts that texts name; several in one text stand between commas."""
-    found, alike = [], {name.lower(): name for name in known}
+    found, known = [], [*known]
     for text in (part.strip() for word in texts for part in split(word)):
         match = re.fullmatch(r"(\w+)\s*(?:\((.*)\))?", text, re.DOTALL)
-        if match is None or match[1] not in alike.values():
-            word = re.match(r"\w*", text)
-            close = get_close_matches(word[0].lower().replace("_", "") if word else "", alike, n=1)
-            hint = f"; did you mean {alike[close[0]]}?" if close else "."
+        if match is None or match[1] not in known:
+            hint = did_you_mean(re.split(r"\W", text)[0].replace("_", ""), known, n=1)
             raise ValueError(
-                f"{option}: got {text!r}{hint} Expected some of {', '.join(alike.values())}, with settings in brackets "
-                f"where there are some, such as {example}."
+                f"{option}: got {text!r}{hint} Expected some of {', '.join(known)}, with settings in brackets where "
+                f"there are some, such as {example}."
             )
         found.append(Named(match[1], match[2] or ""))
     return found
@@ -153,9 +135,8 @@ def _settings(
         if not equals:
             key, value = [*hints, ""][min(place, len(hints))], text.strip()
         if key not in hints or key in found:
-            close = get_close_matches(key, hints, n=2)
-            hint = f"did you mean {' or '.join(close)}?" if close else f"expected some of {', '.join(hints)}."
-            raise ValueError(f"{option}: got {text.strip()!r} as a setting of {part.name}; {hint}")
+            hint = did_you_mean(key, hints, f"; expected some of {', '.join(hints)}.", n=2)
+            raise ValueError(f"{option}: got {text.strip()!r} as a setting of {part.name}{hint}")
         if recorded and key in SERVERS:
             raise ValueError(
                 f"the record of the run has {text.strip()!r} for {part.name}; expected no {key}, as a record must not "

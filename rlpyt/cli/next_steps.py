@@ -22,10 +22,8 @@ _DRAWN_BY_PYGAME = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text",
 def next_steps(directory: Path, path: str, made_by: object) -> list[str]:
     """Return lines with the commands that show a run, film its agent and draw its curves, as far as they work here.
 
-    Args:
-        directory: of the run.
-        path: the same as a user would type it.
-        made_by: sampler of the run; one that is no `BaseSampler` does not tell how its environments are made.
+    `path` is the directory as a user would type it. A sampler that is no `BaseSampler` does not tell how its
+    environments are made.
     """
     run, trust = shlex.quote(path), trust_options(read_json(directory / PARAMS_FILE)[0])
     lines = [f"What it was: rlpyt show {run}"]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import Field, dataclass, field, fields, make_dataclass
-from types import SimpleNamespace
-from typing import Annotated, get_type_hints
+from dataclasses import dataclass, field, fields, make_dataclass
+from typing import Annotated
 
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
@@ -16,7 +14,7 @@ from rlpyt.cli.arguments import Text
 from rlpyt.cli.values import Values, choices_of, is_plain, kinds_of, metavar_of, pairs_of, text_of, value_of
 from rlpyt.run_records import printable
 from rlpyt.runners import MinibatchRlBase
-from rlpyt.settings import Settings, all_settings, arguments_of, owner_of, setting_docs, settings_by_group
+from rlpyt.settings import Settings, all_settings, arguments_of, hint_of, setting_docs, settings_by_group
 
 PARTS = ("algo", "agent", "sampler")
 _CONFIG = "YAML or JSON file with more options; what stands on the command line comes before it."
@@ -32,10 +30,7 @@ class Given:
 def options_class(runner: MinibatchRlBase, Base: type, left_out: Collection[str] = ()) -> type:
     """Return a dataclass of options: those of `Base`, and the settings of the runner and of its parts.
 
-    Args:
-        runner: its settings are the defaults.
-        Base: dataclass of further options.
-        left_out: settings of the runner that `Base` covers.
+    Settings of the runner that are `left_out` are covered by `Base`.
     """
     own = [f.name for f in fields(Base)]
     parts = [(name, _part_class(name, vars(runner)[name])) for name in PARTS]
@@ -139,12 +134,3 @@ def _spec(hint: object) -> PrimitiveConstructorSpec[object]:
         is_instance=lambda x: True,
         str_from_instance=lambda x: [printable(text_of(x))],  # a record may come from elsewhere
     )
-
-
-def hint_of(cls: type, f: Field[object]) -> object:
-    """Return the hint of a field; None where it names something that its module has for type checkers alone."""
-    try:
-        names = vars(sys.modules[owner_of(cls, f).__module__])
-        return get_type_hints(SimpleNamespace(__annotations__={f.name: f.type}), names, include_extras=True)[f.name]
-    except (NameError, AttributeError, TypeError):
-        return None

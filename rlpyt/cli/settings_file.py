@@ -18,6 +18,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple, get_origin, get_type_hints
 
+from rlpyt.cli.arguments import joined
 from rlpyt.cli.options import PARTS
 from rlpyt.cli.values import Values, is_plain, text_of
 
@@ -37,10 +38,6 @@ def taken_from(arguments: Sequence[str]) -> tuple[list[str], SettingsFile]:
     """Return the arguments without the file of settings that they name, and the file.
 
     The file comes first, in the place of algorithm and environment, which it names then; or after `--config`.
-
-    Raises:
-        ValueError: if the file names no settings.
-        ImportError: if it is a YAML file, and PyYAML is not installed.
     """
     first, rest = arguments[0], [*arguments]
     if first.endswith(_YAML) or (first.endswith(".json") and _has_settings(Path(first))):
@@ -75,12 +72,7 @@ def _has_settings(path: Path) -> bool:
 
 
 def read_settings(path: str) -> SettingsFile:
-    """Return the settings in a file.
-
-    Raises:
-        ValueError: if it is no YAML or JSON, or has something else than plain settings.
-        ImportError: if it is a YAML file, and PyYAML is not installed.
-    """
+    """Return the settings in a file."""
     text = Path(path).read_text(encoding="utf-8")
     try:
         content = _yaml(path, text) if path.endswith(_YAML) else json.loads(text, object_pairs_hook=_once)
@@ -143,19 +135,16 @@ def _name(option: str) -> str:
     return option.replace("-", "_")
 
 
-def option_texts(file: SettingsFile, Options: type, given: Sequence[str]) -> list[str]:
-    """Return the settings of a file as arguments of the command line.
+def with_file(file: SettingsFile, Options: type, given: Sequence[str]) -> list[str]:
+    """Return arguments of the command line after the settings of a file, which they come before.
 
     Args:
         file: its settings are all among the options.
         Options: dataclass of the options, with one for each part.
         given: arguments that stand beside the file. A list among them takes the place of the file's.
-
-    Raises:
-        ValueError: if there is no such option, or it takes something else.
     """
     names = {argument.partition("=")[0].replace("_", "-") for argument in given if argument.startswith("--")}
-    return _texts(file.values, Options, "", file.path, names)
+    return joined([*_texts(file.values, Options, "", file.path, names), *given])
 
 
 def _texts(values: Values, Options: type, part: str, path: str, given: set[str]) -> list[str]:

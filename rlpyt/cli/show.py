@@ -113,7 +113,7 @@ def _where(directory: Path, params: Json) -> dict[str, str]:
     facts = {"status": ", ".join([state, *times]) + (f" ({note.splitlines()[0]})" if note else "")}
     planned = _dict(params, "plan").get("steps")
     of = f" of {_number(planned)}" if planned is not None else ""
-    facts["steps"] = f"{_number(row[STEPS])}{of}" if STEPS in row else f"none yet{of}"
+    facts["steps"] = f"{_number(row[STEPS]) if STEPS in row else 'none yet'}{of}"
     if RETURN in row:
         facts["return"] = f"{_number(row[RETURN])} at the newest row of the log"
     trackers = params.get("track")
@@ -246,14 +246,8 @@ def grid_lines(folder: Path, directories: Sequence[Path], jobs: Mapping[Path, st
     states = Counter(map(_state, directories))
     head = ("run", "status", "steps", "return", *(["job"] if jobs else []))
     rows = [head, *((*_row(run, folder), jobs.get(run, ""))[: len(head)] for run in directories)]
-    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(
-            cell.rjust(n) if name in ("steps", "return") else cell.ljust(n)
-            for name, cell, n in zip(head, row, widths, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
+    columns = list(zip("<<>><", (max(map(len, cells)) for cells in zip(*rows, strict=True)), strict=False))
+    lines = ["  ".join(f"{x:{side}{n}}" for x, (side, n) in zip(row, columns, strict=True)).rstrip() for row in rows]
     told = ", ".join(f"{n} {state}" for state, n in states.items())
     is_grid = any((directory.parent / VARIANT_FILE).exists() for directory in directories)
     hint = ["go on: start the grid again with the same command"] if is_grid and set(states) - {"finished"} else []
@@ -278,11 +272,9 @@ def _state(directory: Path) -> str:
 
 
 def jobs_of(root: Path, directories: Iterable[Path]) -> dict[Path, str]:
-    """Return what SLURM says, asked once for all, of the jobs of runs that have not finished.
+    """Return what SLURM says, asked once for all, of the jobs of runs in a folder that have not finished.
 
-    Args:
-        root: folder of runs. Those that have not begun have no directory; their jobs are found there.
-        directories: of the runs that have begun.
+    Those that have not begun have no directory; their jobs are found there, too.
     """
     unfinished = [run for run in {*directories, *runs_of_jobs(root)} if _state(run) != "finished"]
     jobs = {run: job_id for run in unfinished if (job_id := job_of(run))}

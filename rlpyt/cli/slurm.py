@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, get_type_hints
 
-from rlpyt.cli.values import kinds_of, list_of, split, value_of
+from rlpyt.cli.text import did_you_mean
+from rlpyt.cli.values import entries, kinds_of, list_of, value_of
 from rlpyt.logging.sinks import optional_package
 
 if TYPE_CHECKING:
@@ -17,16 +16,7 @@ if TYPE_CHECKING:
 
 
 def executor_of(texts: Sequence[str], folder: Path) -> submitit.AutoExecutor:
-    """Return what submits jobs to SLURM that ask for what texts say.
-
-    Args:
-        texts: such as "partition=gpu,mem_gb=16".
-        folder: of the files of the jobs, which all nodes see.
-
-    Raises:
-        ImportError: if submitit is missing.
-        ValueError: if there is no SLURM here, or no job can ask for this.
-    """
+    """Return what submits jobs to SLURM that ask for what texts say; all nodes see the folder of their files."""
     package = optional_package("submitit", "--slurm", "cluster")
     asked = requests_of(texts)
     if shutil.which("srun") is None:
@@ -41,14 +31,7 @@ def executor_of(texts: Sequence[str], folder: Path) -> submitit.AutoExecutor:
 
 
 def requests_of(texts: Sequence[str]) -> dict[str, object]:
-    """Return the parameters of submitit's AutoExecutor that texts stand for.
-
-    Args:
-        texts: such as "partition=gpu,mem_gb=16", or "partition=gpu" and "mem-gb=16".
-
-    Raises:
-        ValueError: if a text is of another form, or submitit does not know the name.
-    """
+    """Return the parameters of submitit's AutoExecutor that texts such as "partition=gpu,mem-gb=16" stand for."""
     from submitit import AutoExecutor, SlurmExecutor
     from submitit.slurm.slurm import _make_sbatch_string  # its arguments are the options of sbatch
 
@@ -60,12 +43,10 @@ def requests_of(texts: Sequence[str]) -> dict[str, object]:
     for given, text in _pairs(texts):
         name = given.replace("-", "_")
         if name not in shared and name not in own:
-            close = get_close_matches(name, {*shared, *own}, n=1)
-            expected = (
-                f"did you mean {close[0]}?" if close else f"expected one of {', '.join(sorted({*shared, *own}))}."
-            )
+            known = sorted({*shared, *own})
+            hint = did_you_mean(name, known, f"; expected one of {', '.join(known)}.", n=1)
             raise ValueError(
-                f"--slurm: got {given!r}; {expected} Another option of sbatch is an entry of additional_parameters: "
+                f"--slurm: got {given!r}{hint} Another option of sbatch is an entry of additional_parameters: "
                 'additional_parameters={"reservation": "mine"}.'
             )
         try:
@@ -80,17 +61,8 @@ def requests_of(texts: Sequence[str]) -> dict[str, object]:
 
 
 def _pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
-    """Return names and values; a comma that no name follows is part of the value, as in exclude=n1,n2."""
-    found: list[tuple[str, str]] = []
-    for text in texts:
-        for i, part in enumerate(split(text)):
-            name, equals, value = part.partition("=")
-            if equals and re.fullmatch(r"\s*[A-Za-z][\w-]*", name):
-                found.append((name.strip(), value.strip()))
-            elif i and part.strip():
-                found[-1] = (found[-1][0], f"{found[-1][1]},{part}")
-            elif not i:
-                found.append((text, ""))
+    """Return names and values, such as those of exclude=n1,n2."""
+    found = [pair for text in texts for pair in entries(text.rstrip(", "), r"[A-Za-z][\w-]*")]
     for name, value in found:
         if not value or not name.replace("-", "_").isidentifier():
             raise ValueError(f"--slurm: got {name!r} without a value; expected such as partition=gpu,mem_gb=16.")

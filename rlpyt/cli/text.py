@@ -1,12 +1,20 @@
-"""Texts of several columns, as wide as the terminal."""
+"""Texts of several columns, as wide as the terminal, and close names for one that is unknown."""
 
 from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 
 WIDEST = 120
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = ".", n: int = 3) -> str:
+    """Return a question for the names that are closest to one, in any case; another text where none is close."""
+    lower = {key.lower(): key for key in known}
+    close = [lower[key] for key in get_close_matches(name.lower(), lower, n)]
+    return f"; did you mean {' or '.join(close)}?" if close else otherwise
 
 
 def width() -> int:

@@ -15,13 +15,13 @@ import tyro
 from rlpyt.agents import BaseAgent
 from rlpyt.algos import RlAlgorithm
 from rlpyt.cli.algorithms import ALGORITHMS, Algorithm, algorithm, check_fits, is_algorithm
-from rlpyt.cli.arguments import Columns, Flag, Modules, Names, Pairs, Steps, Text, Whole, joined
+from rlpyt.cli.arguments import Columns, Flag, Modules, Names, Pairs, Steps, Text, Whole
 from rlpyt.cli.environment import Environment, environment
-from rlpyt.cli.errors import is_of_library
+from rlpyt.cli.main import is_of_library
 from rlpyt.cli.named import Tracking, recorded_trackers, tracking_of, with_hooks
 from rlpyt.cli.next_steps import next_steps
 from rlpyt.cli.options import changes_of, options_class
-from rlpyt.cli.settings_file import SettingsFile, option_texts, taken_from
+from rlpyt.cli.settings_file import SettingsFile, taken_from, with_file
 from rlpyt.cli.text import paragraphs
 from rlpyt.cli.trained import reading_records, spaces_of
 from rlpyt.cli.values import Values, pairs_of, value_of
@@ -157,11 +157,7 @@ def train(arguments: Sequence[str]) -> int:
 
 
 def run(start: Start) -> Path | None:
-    """Train in the directory of the run; return it, or None in a process that keeps no records.
-
-    Raises:
-        RunDirectoryError: if the directory is taken.
-    """
+    """Train in the directory of the run; return it, or None in a process that keeps no records."""
     run_id = start.choices.run_id
     if start.choices.resume == "auto" and run_id is None:
         run_id = "0"
@@ -174,12 +170,7 @@ def run(start: Start) -> Path | None:
 
 
 def trackers_of(start: Start, log_dir: str | os.PathLike[str]) -> Tracking:
-    """Return the trackers of a run, in the folder whose name is the group of its seeds there; none is opened yet.
-
-    Raises:
-        ValueError: if one is wrong.
-        ImportError: if a package is not installed.
-    """
+    """Return the trackers of a run, in the folder whose name is the group of its seeds there; none is opened yet."""
     group = Path(log_dir).resolve().name
     return tracking_of(start.choices.track, start.choices.name or start.name, group, start.has_recorded_trackers)
 
@@ -188,14 +179,7 @@ def trackers_of(start: Start, log_dir: str | os.PathLike[str]) -> Tracking:
 def logging_of(
     start: Start, log_dir: str | os.PathLike[str], run_ID: int | str | None, resume: Literal[False, "auto"]
 ) -> Iterator[Logger]:
-    """Log a run as its options say; what is wrong with them is refused before there is a directory.
-
-    Args:
-        start: of the run.
-        log_dir: folder of the run.
-        run_ID: as `logger_context` takes it.
-        resume: whether the run goes on, if it has a checkpoint.
-    """
+    """Log a run as its options say; what is wrong with them is refused before there is a directory."""
     choices, tracking = start.choices, trackers_of(start, log_dir)
     with logger_context(
         log_dir,
@@ -220,10 +204,7 @@ def check_start(runner: MinibatchRlBase, spaces: EnvSpaces | None = None) -> Non
     """Build agent and algorithm of a run once, so that what they refuse is refused before there is a directory.
 
     With replicas, which share batches, the algorithm is left to the start of the run, and so is a replay in a file.
-
-    Args:
-        runner: stays as it is.
-        spaces: of its environments; None builds one to see them.
+    Where there are no spaces, an environment is built to see them.
     """
     sampler, algo = vars(runner)["sampler"], vars(runner)["algo"]
     if not (isinstance(runner.agent, BaseAgent) and isinstance(sampler, BaseSampler) and isinstance(algo, RlAlgorithm)):
@@ -253,13 +234,9 @@ def check_start(runner: MinibatchRlBase, spaces: EnvSpaces | None = None) -> Non
 
 
 def start_of(arguments: Sequence[str]) -> Start:
-    """Return the run that the arguments of `rlpyt train` describe.
-
-    Raises:
-        ValueError: if they describe none.
-    """
+    """Return the run that the arguments of `rlpyt train` describe."""
     arguments, file = taken_from(arguments)
-    first, arguments = arguments[0], joined(arguments)
+    first = arguments[0]
     is_folder = Path(first).is_dir()
     if first.endswith(".json") or (is_folder and not is_algorithm(first)):
         return _again(first, arguments[1:], file)
@@ -289,14 +266,7 @@ def new_start(
 ) -> Start:
     """Return a run of an algorithm in an environment.
 
-    Args:
-        name: of the algorithm.
-        env: which the run is in.
-        choices: which runner and sampler there are, and where the run goes.
-        change: is given the runner with the settings of the table, and returns the one that runs.
-
-    Raises:
-        ValueError: if there is no such algorithm, or it does not take the actions of the environment.
+    `change` is given the runner with the settings of the table of algorithms, and returns the one that runs.
     """
     chosen = algorithm(name)
     check_fits(name, chosen, env)
@@ -321,11 +291,7 @@ def _again(path: str, arguments: Sequence[str], file: SettingsFile) -> Start:
 
 
 def recorded_logging(record: Path) -> Values:
-    """Return the options of the log that the record of a run has, with which the run starts again.
-
-    Raises:
-        ValueError: if the record is damaged.
-    """
+    """Return the options of the log that the record of a run has, with which the run starts again."""
     with reading_records(()):
         params = read_params(record)
         logger = logger_settings(record.parent, params.get("logger", {}))
@@ -341,11 +307,7 @@ def recorded_logging(record: Path) -> Values:
 
 
 def record_of_path(path: Path) -> Path:
-    """Return the params.json that a path of a run or a grid stands for.
-
-    Raises:
-        FileNotFoundError: if there is none.
-    """
+    """Return the params.json that a path of a run or a grid stands for."""
     if (path.is_file() and path.name != VARIANT_FILE) or not path.exists():
         return path
     folder = path if path.is_dir() else path.parent
@@ -360,17 +322,10 @@ def record_of_path(path: Path) -> Path:
 
 
 def _choices(default: ChoicesT, prog: str, arguments: Sequence[str], file: SettingsFile) -> ChoicesT:
-    """Return the options that decide which runner there is; its settings decide the other options.
-
-    Args:
-        default: options where none are given.
-        prog: for the help.
-        arguments: of the command line.
-        file: of settings, which the arguments come before.
-    """
+    """Return the options that decide which runner there is; its settings decide the other options."""
     Choices, known = type(default), [argument for argument in arguments if argument not in HELP]
     own = {f.name: file.values[f.name] for f in fields(Choices) if f.name in file.values}
-    texts = joined([*option_texts(file._replace(values=own), Choices, known), *known])
+    texts = with_file(file._replace(values=own), Choices, known)
     return tyro.cli(Choices, prog=prog, args=texts, default=default, return_unknown_args=True, add_help=False)[0]
 
 
@@ -379,7 +334,7 @@ def _with_options(
 ) -> MinibatchRlBase:
     """Return the runner with the settings that the options give."""
     Options = options_class(runner, type(choices), left_out=("affinity", "settings", "n_replicas", "lag"))
-    texts = joined([*option_texts(file, Options, arguments), *arguments])
+    texts = with_file(file, Options, arguments)
     _refuse_names_of_others(texts, runner)
     options: object = tyro.cli(Options, prog=prog, args=texts, description=f"{type(choices).__doc__} {prog}")
     changed = updated(runner, changes_of(options, runner))
@@ -401,11 +356,7 @@ def _refuse_names_of_others(arguments: Sequence[str], runner: MinibatchRlBase) -
 
 
 def updated(runner: MinibatchRlBase, changes: Values) -> MinibatchRlBase:
-    """Return the runner with some settings changed.
-
-    Raises:
-        ValueError: if a setting is unknown or is refused.
-    """
+    """Return the runner with some settings changed."""
     sampler, changed = vars(runner)["sampler"], changes.get("sampler")
     if isinstance(sampler, BaseSampler) and isinstance(changed, Mapping):
         changes = {**changes, "sampler": _with_evaluation(sampler, changed)}
@@ -439,9 +390,11 @@ def _with_evaluation(base: BaseSampler, changes: Mapping[str, object]) -> Mappin
 def runner_of(chosen: Algorithm, env: Environment, choices: TrainChoices) -> MinibatchRlBase:
     """Return the runner of an algorithm in an environment."""
     parts = chosen.make(env)
-    SamplerCls = SAMPLERS[_sampler_type(choices, env)]
+    by_default = "cpu" if env.kind == "atari" else "serial"
+    SamplerCls = SAMPLERS[by_default if choices.sampler_type == "auto" else choices.sampler_type]
     given: Values = {**parts.sampler, **(_evaluation(env) if choices.evaluate else {})}
     n_steps = parts.n_steps if choices.n_steps is None else choices.n_steps
+    affinity = affinity_of(choices.device or ("cuda:0" if env.has_images and torch.cuda.is_available() else "cpu"))
     settings: Values = dict(
         algo=parts.algo,
         agent=parts.agent,
@@ -454,8 +407,8 @@ def runner_of(chosen: Algorithm, env: Environment, choices: TrainChoices) -> Min
         n_steps=n_steps,
         log_interval_steps=max(1, n_steps // (50 if parts.n_steps > 500_000 else 10)),
         checkpoint_interval_minutes=10,
-        affinity=affinity_of(choices.device or _default_device(env)),
-        settings=_compute_settings(choices, env),
+        affinity=affinity,
+        settings=_compute_settings(choices, env, affinity),
     )
     if choices.lag is not None:
         lag = value_of(choices.lag, frozenset([int, str]))  # AsyncRl refuses another text
@@ -466,35 +419,22 @@ def runner_of(chosen: Algorithm, env: Environment, choices: TrainChoices) -> Min
     return (MinibatchRlEval if choices.evaluate else MinibatchRl)(**settings)
 
 
-def _sampler_type(choices: TrainChoices, env: Environment) -> str:
-    if choices.sampler_type != "auto":
-        return choices.sampler_type
-    return "cpu" if env.kind == "atari" else "serial"
-
-
 def _evaluation(env: Environment) -> Values:
     if env.has_images:
         return dict(eval_n_envs=2, eval_max_trajectories=10, eval_max_steps=125_000)
     return dict(eval_n_envs=10, eval_max_trajectories=20)
 
 
-def _default_device(env: Environment) -> str:
-    return "cuda:0" if env.has_images and torch.cuda.is_available() else "cpu"
-
-
-def _compute_settings(choices: TrainChoices, env: Environment) -> ComputeSettings | Literal["fastest"] | None:
-    """Return the settings that precision and compile give; None and "fastest" are the runner's rule.
-
-    Raises:
-        ValueError: if there are several devices, or losses are compiled in "fastest".
-    """
+def _compute_settings(
+    choices: TrainChoices, env: Environment, affinity: Kwargs | list[Kwargs] | None
+) -> ComputeSettings | Literal["fastest"] | None:
+    """Return the settings that precision and compile give; None and "fastest" are the runner's rule."""
     if choices.precision == "fastest":
         if choices.compile:
             raise ValueError("--compile: got it with --precision fastest; expected float32 or bfloat16. Name one.")
         return "fastest"
     if choices.precision == "auto" and not choices.compile:
         return None
-    affinity = affinity_of(choices.device or _default_device(env))
     if isinstance(affinity, list):
         raise ValueError(f"--device: got {choices.device!r} with --precision or --compile; expected one device.")
     alone = env.has_images and choices.lag is None  # where it collects ahead, the workers have the other cores
@@ -509,11 +449,7 @@ def _compute_settings(choices: TrainChoices, env: Environment) -> ComputeSetting
 
 
 def affinity_of(device: str) -> Kwargs | list[Kwargs] | None:
-    """Return the affinity of a run on a device, or on one for each replica.
-
-    Raises:
-        ValueError: if the text names none.
-    """
+    """Return the affinity of a run on a device, or on one for each replica."""
     found: list[Kwargs] = []
     for name in device.split(","):
         kind, _, index = name.partition(":")

@@ -8,8 +8,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import NamedTuple
 
-from rlpyt.cli.environment import made
-from rlpyt.cli.working_directory import look_in_working_directory
+from rlpyt.cli.environment import look_in_working_directory, made
 from rlpyt.core import Agent
 from rlpyt.envs import EnvError
 from rlpyt.logging import RunDirectoryError, SnapshotError
@@ -36,17 +35,7 @@ class Trained(NamedTuple):
 
 
 def read_trained(run: Path, snapshot: str | None, trust: Sequence[str]) -> Trained:
-    """Return the agent of a run and its environments.
-
-    Args:
-        run: directory of the run.
-        snapshot: see `load_agent`.
-        trust: modules that the record may name.
-
-    Raises:
-        FileNotFoundError: if there is no run, or no weights in it.
-        ValueError: if its record is incomplete, or a file is damaged.
-    """
+    """Return the agent of a run and its environments; see `load_agent`."""
     _check_weights(Path(run))
     with reading_records(trust):
         params = read_params(run, "load_agent")
@@ -76,11 +65,7 @@ def _check_weights(run: Path) -> None:
 
 
 def spaces_of(EnvCls: Callable[..., object], env_kwargs: Kwargs) -> EnvSpaces:
-    """Return the spaces of an environment, which is built to see them: a record lacks those of a class of the user's.
-
-    Raises:
-        ValueError: if it cannot be built.
-    """
+    """Return the spaces of an environment, which is built to see them: a record lacks those of a user's class."""
     try:
         env = made(EnvCls, env_kwargs)
     except EnvError as error:
@@ -93,11 +78,7 @@ def spaces_of(EnvCls: Callable[..., object], env_kwargs: Kwargs) -> EnvSpaces:
 def reading_records(trust: Sequence[str]) -> Iterator[None]:
     """Let trusted modules be found while the block reads the files of a run, and say what is wrong in one message.
 
-    Args:
-        trust: modules that the record may name; those of the working directory are found, too.
-
-    Raises:
-        ValueError: if a file is damaged, or names what is not trusted; the message has the option of the command line.
+    Modules of the working directory are found, too. Where one is not trusted, the message has the option that does it.
     """
     if trust:
         look_in_working_directory()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Iterable as IterableABC
 from collections.abc import Mapping as MappingABC
 from collections.abc import Sequence as SequenceABC
+from contextlib import suppress
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 Values: TypeAlias = dict[str, Any]
@@ -23,6 +24,7 @@ _NAMES = {
     dict: "KEY=VALUE,...",
     type(None): "None",
 }
+_ALL = frozenset(_NAMES)
 
 
 def kinds_of(hint: object) -> frozenset[type]:
@@ -62,7 +64,7 @@ def metavar_of(kinds: frozenset[type], hint: object) -> str:
     return "|".join(names[kind] for kind in _NAMES if kind in kinds)
 
 
-def value_of(text: str, kinds: frozenset[type] = frozenset(_NAMES)) -> object:
+def value_of(text: str, kinds: frozenset[type] = _ALL) -> object:
     """Return the value that a text stands for.
 
         3e-4    5e4    True    None    lin_1e-3    64,64    hidden_sizes=[64,64],noisy=True    "7"    007
@@ -77,9 +79,8 @@ def value_of(text: str, kinds: frozenset[type] = frozenset(_NAMES)) -> object:
     if str in kinds and _QUOTED.fullmatch(text):
         return _unquoted(text)
     is_name = str in kinds and re.match(r"[+-]?0\d", text)  # such as the number of a map, 007
-    for kind in (type(None), bool, int, float):
-        if kind in kinds and not is_name and (value := _READERS[kind](text)) is not _NOT:
-            return value
+    if not is_name and (value := _simple(text, kinds)) is not _NOT:
+        return value
     if dict in kinds and (text[:1] == "{" or _looks_like_dict(text)):
         return dict_of(text)
     if list in kinds and (str not in kinds or _looks_like_list(text)):
@@ -92,11 +93,7 @@ def value_of(text: str, kinds: frozenset[type] = frozenset(_NAMES)) -> object:
 
 
 def pairs_of(texts: Sequence[str], option: str = "--env-kwargs") -> dict[str, object]:
-    """Return the values by name that several texts stand for: `a=1 b=2`, `a=1,b=2`, or JSON.
-
-    Raises:
-        ValueError: if a text is of another form.
-    """
+    """Return the values by name that several texts stand for: `a=1 b=2`, `a=1,b=2`, or JSON."""
     found: dict[str, object] = {}
     for text in texts:
         if "=" not in text and text[:1] != "{":
@@ -106,11 +103,7 @@ def pairs_of(texts: Sequence[str], option: str = "--env-kwargs") -> dict[str, ob
 
 
 def dict_of(text: str) -> dict[str, object]:
-    """Return the values by name that a text stands for: `a=1,b=[2,3]`, or JSON.
-
-    Raises:
-        ValueError: if it is no JSON, or brackets do not match.
-    """
+    """Return the values by name that a text stands for: `a=1,b=[2,3]`, or JSON."""
     if text[:1] == "{":
         try:
             found = json.loads(text)
@@ -120,14 +113,18 @@ def dict_of(text: str) -> dict[str, object]:
             ) from error
         assert isinstance(found, dict)
         return found
+    return {key: inner_value(value) for key, value in entries(text)}
+
+
+def entries(text: str, key: str = r"\w+") -> list[tuple[str, str]]:
+    """Return the keys and values of a text as `a=1,b=[2,3]`; a comma that no key follows is part of the value."""
     pairs: list[str] = []
     for part in split(text):
-        # A comma that no key follows is part of the value.
-        if pairs and not re.match(r"\s*\w+=", part):
+        if pairs and not re.match(rf"\s*{key}=", part):
             pairs[-1] += f",{part}"
         else:
             pairs.append(part)
-    return {key.strip(): inner_value(value) for key, _, value in (pair.partition("=") for pair in pairs)}
+    return [(key.strip(), value.strip()) for key, _, value in (pair.partition("=") for pair in pairs)]
 
 
 def list_of(text: str, read: Callable[[str], object] | None = None) -> tuple[object, ...]:
@@ -136,9 +133,6 @@ def list_of(text: str, read: Callable[[str], object] | None = None) -> tuple[obj
     Args:
         text: such as "64,64" or "[64,64]".
         read: makes a value of the text of each; None reads it as the value of an entry of a dictionary.
-
-    Raises:
-        ValueError: if brackets do not match.
     """
     parts = split(text.strip())
     if len(parts) == 1 and (whole := parts[0].strip())[:1] in ("[", "("):
@@ -184,27 +178,22 @@ def _inner(value: object) -> str:
 _NOT = object()
 
 
-def _number(text: str) -> object:
-    try:
-        return float(text)
-    except ValueError:
-        return _NOT
-
-
-def _whole(text: str) -> object:
-    try:
-        return int(text)
-    except ValueError:
-        number = _number(text)
-    return int(number) if isinstance(number, float) and number.is_integer() else _NOT
-
-
-_READERS: dict[type, Callable[[str], object]] = {
-    type(None): lambda text: None if text in ("None", "none", "null") else _NOT,
-    bool: lambda text: {"true": True, "false": False}.get(text.lower(), _NOT),
-    int: _whole,
-    float: _number,
-}
+def _simple(text: str, kinds: frozenset[type] = _ALL) -> object:
+    """Return None, the truth value or the number that a text stands for; `_NOT` for another text."""
+    if type(None) in kinds and text in ("None", "none", "null"):
+        return None
+    if bool in kinds and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if int in kinds:
+        with suppress(ValueError):
+            return int(text)
+    with suppress(ValueError):
+        number = float(text)
+        if int in kinds and number.is_integer():
+            return int(number)
+        if float in kinds:
+            return number
+    return _NOT
 
 
 # A text in quotes, which begins a value and ends it.
@@ -225,16 +214,15 @@ def inner_value(text: str) -> object:
     text = text.strip()
     if text[:1] == "{" and not _is_prose(text):
         return dict_of(text)
-    return value_of(text, frozenset(_NAMES) - {dict})
+    return value_of(text, _ALL - {dict})
 
 
 def split(text: str) -> list[str]:
     """Split at the commas outside of quotes, and of brackets that match."""
-    quotes, closing = _places_in_quotes(text), _closing_brackets(text)
-    parts, place = [""], 0
+    parts, place, ends = [""], 0, _ends(text)
     while place < len(text):
-        end = closing.get(place, place)
-        if text[place] == "," and place not in quotes:
+        end = max(ends.get(place, place), place)
+        if text[place] == ",":
             parts.append("")
         else:
             parts[-1] += text[place : end + 1]
@@ -242,40 +230,30 @@ def split(text: str) -> list[str]:
     return parts
 
 
-def _closing_brackets(text: str) -> dict[int, int]:
-    """Return the places of opening brackets and of those that close them, outside of quotes."""
-    quotes = _places_in_quotes(text)
+def _ends(text: str) -> dict[int, int]:
+    """Return where each quote and bracket begins and ends; -1 is the other side of a bracket that has none.
+
+    A quote begins a value, so that an apostrophe in a word is none.
+    """
     found: dict[int, int] = {}
     opened: list[int] = []
-    for place, char in enumerate(text):
-        if place not in quotes and char in "[({":
-            opened.append(place)
-        elif place not in quotes and char in "])}" and opened:
-            found[opened.pop()] = place
-    return found
-
-
-def _places_in_quotes(text: str) -> set[int]:
-    """Return the places of the letters between quotes, these among them; an apostrophe in a word is none."""
-    found: set[int] = set()
     place, before = 0, ","
     while place < len(text):
         quoted = _QUOTED.match(text, place) if before in ",=:[({" else None
         if quoted:
-            found |= {*range(place, quoted.end())}
+            found[place] = quoted.end() - 1
+        elif text[place] in "[({":
+            opened.append(place)
+        elif text[place] in "])}":
+            found[opened.pop() if opened else -1] = place
         before = before if text[place].isspace() else text[place]
         place = quoted.end() if quoted else place + 1
-    return found
+    return found | dict.fromkeys(opened, -1)
 
 
 def _check_brackets(text: str) -> None:
-    depth, quotes = 0, _places_in_quotes(text)
-    for place, char in enumerate(text):
-        if place not in quotes:
-            depth += (char in "[({") - (char in "])}")
-        if depth < 0:
-            break
-    if depth != 0:
+    ends = _ends(text)
+    if -1 in (*ends, *ends.values()):
         raise ValueError(f"got {text!r}, whose brackets do not match. If it is a text, quote it: '\"{text}\"'.")
 
 
@@ -284,16 +262,15 @@ def _is_prose(text: str) -> bool:
     if not re.search(r"[^\W\d]", text) or not re.search(r"\s", text.strip()):
         return False
     if text[0] in "[({":
-        end = _closing_brackets(text).get(0)
-        return end is not None and re.match(r"\s+\w", text[end + 1 :]) is not None
+        end = _ends(text)[0]
+        return end != -1 and re.match(r"\s+\w", text[end + 1 :]) is not None
     return any(_is_word(part) for part in split(text))
 
 
 def _is_word(part: str) -> bool:
     """Return whether a part of a text between commas is neither a number nor a value between brackets or quotes."""
     part = part.strip()
-    known = any(read(part) is not _NOT for read in _READERS.values())
-    return bool(part) and not known and part[0] not in "[({\"'"
+    return bool(part) and _simple(part) is _NOT and part[0] not in "[({\"'"
 
 
 def _looks_like_list(text: str) -> bool:
