@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
 PAGE = "docs/from_rlpyt_0_1.md"
 """Where users of rlpyt 0.1 find what has changed."""
+
+_ON_OLD_PATHS = (
+    "agents.base agents.dqn agents.qpg algos.dqn algos.qpg distributions.categorical distributions.epsilon_greedy "
+    "distributions.gaussian envs.atari envs.gym models.dueling models.pg models.qpg models.utils replays.sum_tree "
+    "runners.async_rl runners.base runners.sync_rl samplers.buffer samplers.serial spaces"
+)
+ON_OLD_PATHS = frozenset(f"rlpyt.{name}" for name in _ON_OLD_PATHS.split())
+"""Modules of today, and no packages, in which rlpyt 0.1 had other names or modules."""
 
 C = TypeVar("C", bound=type)
 
@@ -23,8 +32,9 @@ def compat(module: str) -> ModuleType:
 class OldPaths:
     """Finder of modules that Python asks first: it answers where a module below `rlpyt` is one of rlpyt 0.1.
 
-    A module of today gets an empty `__path__`. Then Python follows an old path through it, and asks for the module
-    `module.Name` where `from module import Name` finds no such name.
+    A module of today that an old path leads through gets an empty `__path__`. Then Python asks for what lies below it,
+    and for the module `module.Name` where `from module import Name` finds no such name. No other module gets one, as
+    `python -m` would take it for a package.
     """
 
     @staticmethod
@@ -34,11 +44,16 @@ class OldPaths:
             return None
         others = [finder for finder in sys.meta_path if finder is not OldPaths]
         spec = next((spec for finder in others if (spec := finder.find_spec(name, path, target))), None)
-        if spec is None or spec.loader is None:  # nothing is there, or a folder without Python files
+        if spec is None or (spec.loader is None and not _has_python(spec.submodule_search_locations)):
             return compat("names").find_spec(name)
-        if spec.submodule_search_locations is None:
+        if name in ON_OLD_PATHS and spec.submodule_search_locations is None:
             spec.submodule_search_locations = []
         return spec
+
+
+def _has_python(folders: Iterable[str] | None) -> bool:
+    """Return whether folders without `__init__.py` hold more than the `__pycache__` that a checkout of 0.1 leaves."""
+    return any(True for folder in folders or () for _ in Path(folder).rglob("*.py"))
 
 
 def tells_old_attributes(cls: C) -> C:

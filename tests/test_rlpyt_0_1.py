@@ -32,7 +32,7 @@ from rlpyt.compat.methods import CALLED_WITH, OLD_ARGUMENTS, OLD_ATTRIBUTES, OLD
 from rlpyt.compat.names import FOLDERS, NAMES, SETTINGS, OldModule
 from rlpyt.envs import EnvSpaces
 from rlpyt.logging import read_progress
-from rlpyt.old_rlpyt import PAGE, check_class
+from rlpyt.old_rlpyt import ON_OLD_PATHS, PAGE, check_class
 from tests.algos.small_problems import RandomEnv, batches, set_up
 from tests.markdown import ROOT, tables
 from tests.toy_envs import CountingEnv
@@ -148,6 +148,53 @@ def test_old_modules_hide_nothing_of_today():
         path = root.joinpath(*name.split("."))
         assert not path.exists()
         assert not path.with_suffix(".py").exists()
+
+
+@pytest.mark.parametrize("folder", ["projects", "experiments.scripts", "agents.pg"])
+def test_own_files_in_a_folder_of_an_old_name_need_no_init_file(folder, tmp_path, monkeypatch):
+    place = tmp_path.joinpath(*folder.split("."))
+    for name in [name for name in sys.modules if f"{name}.".startswith(f"rlpyt.{folder}.")]:
+        monkeypatch.delitem(sys.modules, name)
+    for package in {rlpyt, importlib.import_module("rlpyt.agents")}:
+        own = tmp_path.joinpath(*package.__name__.split(".")[1:])
+        monkeypatch.setattr(package, "__path__", [*package.__path__, str(own)])
+    (place / "__pycache__").mkdir(parents=True)
+    importlib.invalidate_caches()
+    if folder != "agents.pg":
+        with pytest.raises(ImportError, match="no counterpart"):
+            importlib.import_module(f"rlpyt.{folder}.mine")
+    (place / "mine.py").write_text("x = 1")
+    importlib.invalidate_caches()
+    try:
+        assert importlib.import_module(f"rlpyt.{folder}.mine").x == 1
+        if folder == "agents.pg":
+            with pytest.warns(DeprecationWarning, match="CategoricalPgAgent"):
+                exec("from rlpyt.agents.pg.categorical import CategoricalPgAgent", {})
+    finally:
+        for name in [name for name in sys.modules if f"{name}.".startswith(f"rlpyt.{folder.split('.')[0]}.")]:
+            if folder != "agents.pg" or name.startswith("rlpyt.agents.pg"):
+                del sys.modules[name]
+
+
+def test_the_modules_that_old_paths_lead_through_are_listed():
+    steps = {".".join(words[:n]) for path in NAMES if (words := path.split(".")) for n in range(2, len(words) + 1)}
+    root = Path(rlpyt.__file__).parents[1]
+    assert {name for name in steps if root.joinpath(*name.split(".")).with_suffix(".py").exists()} == ON_OLD_PATHS
+
+
+def test_python_runs_the_package_and_an_own_module_of_it(tmp_path):
+    shown = subprocess.run(
+        [sys.executable, "-m", "rlpyt", "--version"], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert shown.stdout == f"rlpyt {rlpyt.__version__}\n", shown.stderr
+    own = tmp_path / "mine.py"
+    own.write_text("if __name__ == '__main__': print('runs')")
+    script = (
+        f"import runpy, rlpyt; rlpyt.__path__.append({str(tmp_path)!r}); "
+        "runpy.run_module('rlpyt.mine', run_name='__main__')"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=False)
+    assert result.stdout == "runs\n", result.stderr
 
 
 def test_an_old_import_line_is_the_first_line_of_a_script():

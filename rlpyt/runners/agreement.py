@@ -98,9 +98,9 @@ class Agreement:
             raise error from raised
 
     @contextmanager
-    def together(self, step: int) -> Iterator[None]:
-        """Hold what parts of all replicas do together after `step` steps; it begins if all of them can go on."""
-        self._step = step
+    def together(self, step: int | None = None) -> Iterator[None]:
+        """Hold what parts of all replicas do together after `step` steps, if all can go on; None is those of before."""
+        self._step = self._step if step is None else step
         self.agree()
         self._others_listen = False
         yield
@@ -148,27 +148,20 @@ class Agreement:
 
     def gather(self, item: T) -> list[T]:
         """Return the items of all replicas, in the order of their ranks."""
-        with self._call():
+        with self.together():
             return self.replicas.gather(item)
 
     def any(self, *flags: bool) -> list[bool]:
         """Return of each flag whether it is set in any replica."""
         if self._is_alone:
             return list(flags)
-        with self._call():
+        with self.together():
             return [bool(x) for x in self.replicas.largest(torch.tensor(flags, dtype=torch.int64))]
 
     def broadcast(self, item: T) -> T:
         """Return the item of replica 0."""
-        with self._call():
+        with self.together():
             return self.replicas.broadcast(item)
-
-    @contextmanager
-    def _call(self) -> Iterator[None]:
-        self.agree()
-        self._others_listen = False
-        yield
-        self._others_listen = True
 
     def check_settings(self, settings: Mapping[str, object]) -> None:
         """Raise ValueError if replicas have other settings, as scripts that a launcher starts may have.
@@ -204,7 +197,7 @@ class Agreement:
                         f"{others.get(name)}; expected the same in all. The environments of all must have the same "
                         "spaces, and a model must be built from nothing else."
                     )
-        with self._call():
+        with self.together():
             self.replicas.broadcast_tensors(list(tensors.values()))
 
     def check_weights(self, agent: Agent, algo: Algorithm[Agent]) -> None:

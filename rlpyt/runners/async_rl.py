@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rlpyt.runners.arguments import check_compute
 from rlpyt.runners.base import MinibatchRlBase
+from rlpyt.runners.compute_choice import check_compute
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.replica_group import ReplicaGroup, ReplicaSettings
 from rlpyt.runners.training import Free, InTurn, Lagged

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
@@ -20,10 +20,8 @@ from rlpyt.logging import Logger, Sink, Verbosity, current_logger, logger_contex
 from rlpyt.logging.segments import CheckpointError
 from rlpyt.run_records import CHECKPOINTS
 from rlpyt.runners.agreement import Agreement
-from rlpyt.runners.arguments import check_compute, check_launched, check_parameters, check_parts
-from rlpyt.runners.checkpointing import TrainingState, check_same, opened_checkpoints
-from rlpyt.runners.compute_choice import compute_of_run
-from rlpyt.runners.diagnostics import RunLog
+from rlpyt.runners.checkpointing import RunCheckpoints, check_same
+from rlpyt.runners.compute_choice import check_compute, compute_of_run
 from rlpyt.runners.from_params import (
     RecordError,
     chose_settings,
@@ -37,6 +35,7 @@ from rlpyt.runners.plan import log_plan
 from rlpyt.runners.record import at_default, record_of, settings_of, settings_of_all_starts, write_record
 from rlpyt.runners.replica_group import ReplicaGroup
 from rlpyt.runners.rows import Rows
+from rlpyt.runners.run_log import RunLog
 from rlpyt.runners.signals import Preemption, Stop, signals_as_exceptions
 from rlpyt.runners.training import InTurn, Training
 from rlpyt.settings import Settings, whole
@@ -98,7 +97,12 @@ class MinibatchRlBase(Settings):
         super().__post_init__()
         name = type(self).__name__
         check_hooks(name, self.hooks)
-        check_parts(name, self.algo, self.agent, self.sampler)
+        for setting, kind in (("algo", Algorithm), ("agent", Agent), ("sampler", Sampler)):
+            if not isinstance(part := getattr(self, setting), kind):
+                raise TypeError(
+                    f"{name}: {setting} is {part!r:.100}; expected an instance of {kind.__name__}. The order is algo, "
+                    "agent, sampler; each may be given by name."
+                )
         self.check("n_steps", lambda x: 1 <= x <= 2**62, "a number of steps from 1")
         self.check("log_interval_steps", lambda x: x >= 1, "a number of steps from 1")
         if self.seed is not None:
@@ -114,7 +118,7 @@ class MinibatchRlBase(Settings):
         self.given_seed = self.seed
         self.seed = make_seed() if self.seed is None else int(self.seed)
         self.training = Training(self.algo, self.agent, self.sampler, self._collecting, self._group.agreement)
-        self._preemption, self._stop, self.stop_reason = Preemption(), Stop(), ""
+        self._preemption, self._stop = Preemption(), Stop()
         self._undo = ExitStack()  # gives back what the run has changed in this process
 
     @abstractmethod
@@ -145,10 +149,10 @@ class MinibatchRlBase(Settings):
                 self._log.check_finite(itr)
                 if (itr + 1) % self.log_interval_itrs == 0 or itr + 1 == n_itr:
                     self.log_diagnostics(itr)
-                    self.stop_reason = self._stop.agree(self.training, itr + 1, self._rows.complete)
+                    self._stop.agree(self.training, itr + 1, self._rows.complete)
                 if self._checkpoints is not None:
                     self._checkpoints.save_due(itr + 1, self._preemption.reason)
-                if self.stop_reason:
+                if self._stop.reason:
                     break
             agreement.agree()
 
@@ -161,16 +165,10 @@ class MinibatchRlBase(Settings):
         sampler = self._collecting.sampler_of(sampler, self._group.sampler_affinity)
         training = self.training = Training(algo, self.agent, sampler, self._collecting, agreement)
         training.logger, training.steps_per_itr = self.logger, self.steps_per_itr
-        self._preemption = Preemption()
-        self._checkpoints, manifest = opened_checkpoints(
-            training,
-            self._preemption,
-            undo,
-            keep=self.checkpoint_keep,
-            steps=self.checkpoint_interval_steps,
-            minutes=self.checkpoint_interval_minutes,
-            max_time=self.max_time,
-        )
+        self._stop = Stop()
+        self._hook_calls = HookCalls(self.hooks, self)
+        self._rows = self._make_rows()
+        manifest = self._open_checkpoints()
         draws_seed = self.given_seed is None
         seed = agreement.broadcast(manifest["seed"] if manifest and draws_seed else self.seed)
         assert seed is not None  # one was drawn
@@ -190,8 +188,6 @@ class MinibatchRlBase(Settings):
         write_record(self, self.logger)
         if replicas.world_size > 1:
             agreement.check_settings({**settings_of(self), "seed": self.given_seed})
-        self._hook_calls = HookCalls(self.hooks, self)
-        self._rows = self._make_rows()
         run = Run(
             batch_spec=sampler.batch_spec,
             n_itr=n_itr,
@@ -207,7 +203,7 @@ class MinibatchRlBase(Settings):
             saves_state=self._checkpoints is not None,
         )
         run = replace(run, example=sampler.initialize(agent=self.agent, run=run))
-        check_parameters(self.agent.parameters(), type(self.agent).__name__)
+        _check_parameters(self.agent.parameters(), type(self.agent).__name__)
         self._rows.start(run, undo)
         cores = self._group.cores
         # After the workers have started, which would inherit it.
@@ -227,9 +223,7 @@ class MinibatchRlBase(Settings):
         planned = self.agent.networks.input_description()
         self.first_itr = 0
         if self._checkpoints is not None:
-            state = TrainingState(training, self._rows, self._hook_calls)
-            self.first_itr = self._checkpoints.go_on(manifest, settings, state, self._stop)
-            self.stop_reason = self._stop.reason
+            self.first_itr = self._checkpoints.go_on(manifest, settings)
         if (reading := self.agent.networks.input_description()) != planned:
             self.logger.log(
                 f"The weights of the checkpoint go on with what they were trained on: observation {reading}"
@@ -246,12 +240,33 @@ class MinibatchRlBase(Settings):
         self._collecting.start(algo)
         return n_itr
 
+    def _open_checkpoints(self) -> dict[str, Any] | None:
+        """Make the checkpoints, if the run is to have some; return the manifest that it goes on from."""
+        self._checkpoints, logger = None, self.logger
+        directory, resumes, has_rows = self._group.agreement.broadcast(
+            (logger.directory, logger.resumes, logger.has_rows)
+        )
+        steps, minutes = self.checkpoint_interval_steps, self.checkpoint_interval_minutes
+        if directory is None or not (resumes or any(x not in (inf, None) for x in (steps, minutes, self.max_time))):
+            return None
+        self._checkpoints = RunCheckpoints(
+            self.training, self._rows, self._hook_calls, self._stop, directory, self.checkpoint_keep, steps, minutes
+        )
+        self._undo.callback(self._checkpoints.close)
+        self._preemption.begin(self.max_time)  # a signal in the rest of the start is kept for the first iteration
+        return self._checkpoints.manifest(has_rows) if resumes else None
+
     def shutdown(self) -> None:
         """Stop the workers, close the environments, give back cores and threads; may be called again."""
         self._group.leave()
         with self._undo:
             self.training.sampler.shutdown()
         self.training.sampler = self.sampler  # what stood for it holds memory that it shared with its process
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the run has stopped at a row of its log; empty if it has not."""
+        return self._stop.reason
 
     @property
     def steps_per_itr(self) -> int:
@@ -274,10 +289,8 @@ class MinibatchRlBase(Settings):
     def request_stop(self, reason: str) -> None:
         """Stop the run in order at the row of the log that is written now, or next.
 
-        It has its snapshot and its checkpoint then. It counts as finished, and `status.json` has the reason.
-
-        Args:
-            reason: why; of several calls the first counts.
+        It has its snapshot and its checkpoint then. It counts as finished, and `status.json` has the reason, which is
+        that of the first of several calls.
         """
         self._stop.request(reason)
 
@@ -285,17 +298,13 @@ class MinibatchRlBase(Settings):
 
     def initialize_logging(self) -> None:
         """Start the clocks and the windows of statistics; refuse trajectories that collide with metrics."""
-        self._stop, self.stop_reason = Stop(), ""  # an earlier run of this runner may have been stopped
         self._log = RunLog(self.training)
         self._rows.begin(self._log)
 
     def store_diagnostics(self, itr: int, traj_infos: Sequence[TrajInfo], metrics: Metrics) -> None:
-        """Keep what the next row of the log is made of.
+        """Keep what the next row of the log is made of: trajectories completed in an iteration, metrics of its updates.
 
-        Args:
-            itr: the iteration.
-            traj_infos: trajectories completed in it.
-            metrics: metrics of its updates, a dictionary or named tuple of tensors, numbers, or lists of them.
+        The metrics are a dictionary or named tuple of tensors, numbers, or lists of them.
         """
         self._rows.add(itr, traj_infos)
         self._log.add(itr, traj_infos, metrics)
@@ -403,15 +412,25 @@ def _running(runner: MinibatchRlBase) -> Iterator[Agreement]:
             return True
         return signum in (SIGTERM, SIGUSR1) and runner._group.agreement.defer(signum)
 
-    with runner._group.joined(runner.train, runner.settings, defer):
-        check_launched(type(runner).__name__, runner.replicas.world_size, runner.max_time)
+    runner._preemption = Preemption()
+    with signals_as_exceptions(defer), runner._group.joined(runner.train, runner.settings):
+        runner._group.check_launched(runner.max_time)
         end_with_launcher()
-        with signals_as_exceptions(defer):
-            try:
-                with runner._group.agreement.stopping_together():
-                    yield runner._group.agreement
-            finally:
-                runner.shutdown()
+        try:
+            with runner._group.agreement.stopping_together():
+                yield runner._group.agreement
+        finally:
+            runner.shutdown()
+
+
+def _check_parameters(parameters: object, agent: str) -> None:
+    """Raise TypeError if `parameters` of an agent returned a dictionary, of whose keys nothing can be learned."""
+    if isinstance(parameters, Mapping):
+        raise TypeError(
+            f"{agent}.parameters returned a dictionary with the keys {', '.join(map(str, parameters))}; expected an "
+            "iterable of tensors. Return all parameters one after the other, and groups of them from a method of "
+            "another name, which optim_initialize of the algorithm reads."
+        )
 
 
 def runner_from_params(

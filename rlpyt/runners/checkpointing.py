@@ -7,7 +7,6 @@ import secrets
 import sys
 import time
 from collections.abc import Container, Mapping
-from contextlib import ExitStack
 from dataclasses import fields
 from math import inf
 from pathlib import Path
@@ -17,10 +16,9 @@ from rlpyt.logging.checkpoint_files import Content, Saved
 from rlpyt.logging.checkpoints import Checkpoints
 from rlpyt.logging.segments import CheckpointError
 from rlpyt.run_records import CHECKPOINTS, printable
-from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.hooks import HookCalls
 from rlpyt.runners.rows import Rows
-from rlpyt.runners.signals import Preempted, Preemption, Stop
+from rlpyt.runners.signals import Preempted, Stop
 from rlpyt.runners.training import Training
 from rlpyt.types import StateDict
 from rlpyt.utils.compute import ComputeSettings
@@ -39,66 +37,29 @@ _SECONDS_AFTER_ERROR = 2.0  # for the parts of other replicas, which are written
 _SHOWN = 8  # differences in one message
 
 
-class TrainingState:
-    """State of one replica of a training: agent, optimisers, replay, environments, streams, counters."""
-
-    def __init__(self, training: Training, rows: Rows, hooks: HookCalls) -> None:
-        self.training, self.rows, self._hooks = training, rows, hooks
-
-    def state_dict(self) -> StateDict:
-        """Return the state between two iterations."""
-        training = self.training
-        self.rows.complete()  # first: it may write a row that was begun
-        return {
-            "progress": {**self.rows.log.state_dict(), "hooks": self._hooks.states(), **self.rows.state_dict()},
-            "sampler": training.sampler.state_dict(),  # second: it may bring batches under way to an end
-            "agent": training.agent.state_dict(),
-            "algo": training.algo.state_dict(),
-            "logger": training.logger.state_dict(),
-            "streams": global_streams(),
-        }
-
-    def load(self, saved: Saved) -> None:
-        """Take over the state of a checkpoint, before the first iteration."""
-        training, state = self.training, saved.state
-        try:
-            progress = state["progress"]
-            for name, part in (("agent", training.agent), ("algo", training.algo), ("sampler", training.sampler)):
-                part.load_state_dict(state[name])
-            self.rows.log.load_state_dict(progress)
-            self._hooks.load_states(progress.get("hooks", ()))
-            self.rows.load_state_dict(progress)
-            training.logger.load_state_dict(state["logger"])
-            set_global_streams(state["streams"])  # last, as the others may draw
-        except (LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
-            if type(error).__module__.startswith("rlpyt."):  # of a worker, or of another replica
-                raise
-            why = printable(f"{type(error).__name__}: {error}")
-            raise CheckpointError(
-                f"Resuming a run: the state of step {saved.step:,} does not fit the parts of the run: {why}"
-            ) from error
-
-
 class RunCheckpoints:
-    """Checkpoints of one replica of a run. All replicas save at the same steps, and go on from the same one.
+    """Checkpoints of one replica of a run: agent, optimisers, replay, environments, streams, counters.
 
-    `go_on` comes first, then `save_due` after every iteration. What is kept, and the steps or minutes between
-    checkpoints, are as in the settings of the runner.
+    All replicas save at the same steps, and go on from the same one. `go_on` comes first, then `save_due` after every
+    iteration. What is kept, and the steps or minutes between checkpoints, are as in the settings of the runner.
     """
 
     def __init__(
         self,
+        training: Training,
+        rows: Rows,
+        hooks: HookCalls,
+        stop: Stop,
         directory: Path,
-        agreement: Agreement,
         keep: int,
-        steps_per_itr: int,
-        steps: float = inf,
-        minutes: float | None = None,
+        steps: float,
+        minutes: float | None,
     ) -> None:
-        replicas, session = agreement.replicas, agreement.broadcast(secrets.token_hex(8))
+        self._training, self._rows, self._hooks, self._stop = training, rows, hooks, stop
+        self._directory, self._agreement = directory, training.agreement
+        replicas, session = self._agreement.replicas, self._agreement.broadcast(secrets.token_hex(8))
         self._files = Checkpoints(directory / CHECKPOINTS, replicas.rank, replicas.world_size, session, keep)
-        self._directory, self._agreement, self._steps_per_itr = directory, agreement, steps_per_itr
-        self._interval_itrs = max(1.0, steps // steps_per_itr) if steps < inf else inf
+        self._interval_itrs = max(1.0, steps // training.steps_per_itr) if steps < inf else inf
         self._interval_seconds = 60.0 * ((DEFAULT_MINUTES if steps == inf else inf) if minutes is None else minutes)
         self._last = time.monotonic()
         self._best_score = -inf
@@ -156,14 +117,12 @@ class RunCheckpoints:
             self._best_score = self._files.info(best)["score"]
         self._agreement.agree()  # nobody saves before all have removed what is left over
 
-    def go_on(self, manifest: Content | None, settings: Mapping[str, object], state: TrainingState, stop: Stop) -> int:
+    def go_on(self, manifest: Content | None, settings: Mapping[str, object]) -> int:
         """Go on from the newest whole checkpoint, where there is a manifest; return the iterations that are done.
 
-        `settings` are the same in all starts of the run. `stop` gets the reason, if the run was stopped there before
-        and nothing lets it go further.
+        `settings` are the same in all starts of the run.
         """
-        training = state.training
-        self._state, self._stop = state, stop
+        training, stop = self._training, self._stop
         self._info = {"seed": settings["seed"], "settings": settings, "compute": training.compute.as_dict()}
         if reasons := [reason for reason in self._agreement.gather(training.sampler.why_no_state()) if reason]:
             training.logger.log(f"{reasons[0]} If the run is resumed, its open episodes are truncated in the data.")
@@ -171,7 +130,7 @@ class RunCheckpoints:
             self.continue_from(None)
             return 0
         saved = self.read_newest()
-        state.load(saved)
+        self._load(saved)
         self.continue_from(saved)
         training.saved_step, n_done = saved.step, int(saved.info["itr"])
         ended = ": the run is finished. A larger n_steps lets it go on" if n_done >= training.n_itr else ""
@@ -180,6 +139,26 @@ class RunCheckpoints:
             ended = f". It was stopped there: {stop.reason}. A larger n_steps or other hooks let it go on"
         training.logger.notice(f"Resumed after {saved.step:,} steps{ended}.")
         return n_done
+
+    def _load(self, saved: Saved) -> None:
+        """Take over the state of a checkpoint, before the first iteration."""
+        training, state = self._training, saved.state
+        try:
+            progress = state["progress"]
+            for name, part in (("agent", training.agent), ("algo", training.algo), ("sampler", training.sampler)):
+                part.load_state_dict(state[name])
+            self._rows.log.load_state_dict(progress)
+            self._hooks.load_states(progress.get("hooks", ()))
+            self._rows.load_state_dict(progress)
+            training.logger.load_state_dict(state["logger"])
+            set_global_streams(state["streams"])  # last, as the others may draw
+        except (LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
+            if type(error).__module__.startswith("rlpyt."):  # of a worker, or of another replica
+                raise
+            why = printable(f"{type(error).__name__}: {error}")
+            raise CheckpointError(
+                f"Resuming a run: the state of step {saved.step:,} does not fit the parts of the run: {why}"
+            ) from error
 
     # ---- saving ----
 
@@ -195,16 +174,16 @@ class RunCheckpoints:
         `asked` says what asks this replica for the end of this start of the run; where it does in one, all raise
         `Preempted`.
         """
-        training, score = self._state.training, self._state.rows.score(n_done)
+        training, score = self._training, self._rows.score(n_done)
         ended = n_done >= training.n_itr or bool(self._stop.reason)
         due, ends = self._agreement.any(self.is_due(n_done, score) or ended, bool(asked))
         if not due and not ends:
             return
-        self._state.rows.log.check_weights(n_done - 1)
+        self._rows.log.check_weights(n_done - 1)
         training.saved_step = n_done * training.steps_per_itr
         if self._stop.reason:
             self._info["stopped"] = self._stop.reason
-        self.save(n_done, self._state.state_dict(), score)
+        self.save(n_done, self._state(), score)
         whole = self.finish() if ends or ended else True
         if ends and not ended:
             asked = next(filter(None, self._agreement.gather(asked)))
@@ -212,9 +191,23 @@ class RunCheckpoints:
             training.logger.notice(f"{asked}: the run ends at {step}, {'with' if whole else 'WITHOUT'} a checkpoint.")
             raise Preempted(f"{asked}: the run ended at {step}.")
 
+    def _state(self) -> StateDict:
+        """Return the state between two iterations."""
+        training = self._training
+        self._rows.complete()  # first: it may write a row that was begun
+        return {
+            "progress": {**self._rows.log.state_dict(), "hooks": self._hooks.states(), **self._rows.state_dict()},
+            "sampler": training.sampler.state_dict(),  # second: it may bring batches under way to an end
+            "agent": training.agent.state_dict(),
+            "algo": training.algo.state_dict(),
+            "logger": training.logger.state_dict(),
+            "streams": global_streams(),
+        }
+
     def save(self, n_done: int, state: StateDict, score: float | None) -> None:
         """Save the state after `n_done` iterations, beside the run; the score is that of its evaluation."""
-        self._warn_of(self._files.save(n_done * self._steps_per_itr, state, {**self._info, "itr": n_done}, score))
+        step = n_done * self._training.steps_per_itr
+        self._warn_of(self._files.save(step, state, {**self._info, "itr": n_done}, score))
         self._best_score = max(self._best_score, -inf if score is None else score)
         self._last = time.monotonic()
 
@@ -224,10 +217,7 @@ class RunCheckpoints:
 
     def close(self) -> None:
         """Finish, and end the thread that writes. A run that fails does not wait for replicas, which may be dead."""
-        if sys.exception() is None:
-            self._warn_of(self._files.close())
-        else:
-            self._warn_of(self._files.close(patience=_SECONDS_AFTER_ERROR))
+        self._warn_of(self._files.close(None if sys.exception() is None else _SECONDS_AFTER_ERROR))
 
     def _warn_of(self, missing: str | None) -> bool:
         if missing is not None:
@@ -235,30 +225,6 @@ class RunCheckpoints:
         if stays := self._files.take_stays():
             current_logger().warn_once("old checkpoint", f"{stays}. The run goes on, and tries again later.")
         return missing is None
-
-
-def opened_checkpoints(
-    training: Training,
-    preemption: Preemption,
-    undo: ExitStack,
-    *,
-    keep: int,
-    steps: float,
-    minutes: float | None,
-    max_time: float,
-) -> tuple[RunCheckpoints | None, Content | None]:
-    """Return the checkpoints of a run, if it is to have some, and the manifest that it goes on from.
-
-    `preemption` takes requests from then on, and `undo` gets what closes them. The rest are settings of the runner.
-    """
-    logger, agreement = training.logger, training.agreement
-    directory, resumes, has_rows = agreement.broadcast((logger.directory, logger.resumes, logger.has_rows))
-    if directory is None or not (resumes or any(x not in (inf, None) for x in (steps, minutes, max_time))):
-        return None, None
-    checkpoints = RunCheckpoints(directory, agreement, keep, training.steps_per_itr, steps, minutes)
-    undo.callback(checkpoints.close)
-    preemption.begin(max_time)  # a signal in the rest of the start is kept for the first iteration
-    return checkpoints, checkpoints.manifest(has_rows) if resumes else None
 
 
 def _of_a_run(info: Content, step: int) -> Content:

@@ -18,6 +18,20 @@ from rlpyt.utils.processes import available_cores, available_threads
 from rlpyt.utils.seeds import global_streams, set_global_streams
 
 
+def check_compute(runner: str, settings: object, device: str) -> None:
+    """Raise TypeError for settings that are none, and ValueError where they are by rule for a device that is not there.
+
+    It comes before any worker starts. The device is that of the affinity.
+    """
+    if not isinstance(settings, ComputeSettings | None) and settings != "fastest":
+        raise TypeError(
+            f"{runner}: settings is {settings!r:.100}; expected rlpyt.utils.ComputeSettings(...), None, which is by "
+            'rule, or "fastest", which also takes bfloat16 for images. Give one.'
+        )
+    if not isinstance(settings, ComputeSettings):
+        ComputeSettings(device=device)
+
+
 def compute_of_run(
     given: ComputeSettings | str | None, training: Training, affinity: Affinity, before: Kwargs | None
 ) -> ComputeSettings:
@@ -42,13 +56,9 @@ def settings_by_rule(agent: Agent, affinity: Affinity, n_busy: int = 0, *, faste
     """Return the settings for an initialised agent, whose networks may be left in them.
 
     Networks on images compute in channels-last with a thread for each core that is free, all others with one thread.
-    The precision is float32. The device is the affinity's, as are threads that it names.
-
-    Args:
-        agent: initialised.
-        affinity: of the process.
-        n_busy: cores that other processes of the run keep busy while this one learns.
-        fastest: whether images are computed in bfloat16, where the processor has instructions for it.
+    Other processes of the run keep `n_busy` cores busy while this one learns. The precision is float32, or with
+    `fastest` bfloat16 for images, where the processor has instructions for it. The device is the affinity's, as are
+    threads that it names.
     """
     device, threads = affinity.device, affinity.master_torch_threads
     if not have_images(example_inputs(agent.env_spaces)[0]):

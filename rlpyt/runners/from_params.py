@@ -157,12 +157,9 @@ def logger_settings(directory: Path, recorded: Mapping[str, object]) -> Content:
 
 
 class Reader:
-    """Reader of recorded values; each method takes the place of the value, such as "sampler.EnvCls", for messages.
+    """Reader of recorded values, by what `runner_from_params` says is known and trusted.
 
-    Args:
-        known: see `runner_from_params`.
-        trusted: modules that may be imported.
-        who: reads, for messages.
+    Each method takes the place of the value, such as "sampler.EnvCls", for messages, which begin with `who`.
     """
 
     def __init__(self, known: Iterable[object], trusted: Iterable[str], who: str = "runner_from_params") -> None:
@@ -359,12 +356,12 @@ class Reader:
     def _space(self, record: dict[str, Any], place: str) -> Any:
         SpaceCls = {cls.__name__: cls for cls in SPACES}[record["space"]]
         recorded = record["settings"]
-        entries = [recorded["n"] if SpaceCls is gymnasium.spaces.MultiBinary else recorded.get("shape", [])]
-        self._n_entries += math.prod(np.atleast_1d(np.asarray(entries[0], dtype=object)))
+        shape = recorded["n"] if SpaceCls is gymnasium.spaces.MultiBinary else recorded.get("shape", [])
+        self._n_entries += math.prod(np.atleast_1d(np.asarray(shape, dtype=object)))
         if self._n_entries > _MOST_ENTRIES:
             raise ValueError(f"more than {_MOST_ENTRIES:,} entries")
         # One by one, as "dtype" would be taken for the mark of a dtype of torch.
-        settings = {name: x if name == "dtype" else self.value(x, place) for name, x in record["settings"].items()}
+        settings = {name: x if name == "dtype" else self.value(x, place) for name, x in recorded.items()}
         for name in ("low", "high"):  # as earlier versions wrote the bounds of a bool Box, which gymnasium refuses
             if isinstance(settings.get(name), bool):
                 settings[name] = int(settings[name])

@@ -38,8 +38,10 @@ class HookedRun(Protocol):
     first_itr: int
     """Iterations that were done when the run went on from a checkpoint; 0 for one that began."""
     log_interval_itrs: int
-    stop_reason: str
-    """Why the run has stopped at a row of its log; empty if it has not."""
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the run has stopped at a row of its log; empty if it has not."""
 
     @property
     def replicas(self) -> Replicas:
@@ -66,29 +68,16 @@ class Hook(Settings):
         """Begin: all parts are built, and no row is written. What an earlier run has left here is to be forgotten."""
 
     def on_row(self, runner: HookedRun, row: Row, step: int) -> None:
-        """Look at a row of the log, which was just written.
-
-        Args:
-            runner: of the run.
-            row: values by column name.
-            step: CumSteps of the row.
-        """
+        """Look at a row of the log, which was just written: values by column name; `step` is its CumSteps."""
 
     def on_evaluation(self, runner: HookedRun, result: EvalResult, step: int) -> None:
-        """Look at an evaluation, that of all replicas; its row is written next.
-
-        Args:
-            runner: of the run.
-            result: the episodes.
-            step: CumSteps of the agent that was evaluated.
-        """
+        """Look at the evaluation of all replicas of the agent after `step` steps; its row is written next."""
 
     def on_end(self, runner: HookedRun, status: str) -> None:
         """Clean up: the sampler is closed already. A hook whose `on_start` has raised, or never came, is not called.
 
-        Args:
-            runner: of the run; its `stop_reason` says whether it was stopped.
-            status: "finished", "failed", "interrupted" or "preempted", by a checkpoint from which it goes on.
+        The status is "finished" (`runner.stop_reason` says whether it was stopped), "failed", "interrupted" or
+        "preempted", by a checkpoint from which the run goes on.
         """
 
     def state_dict(self) -> StateDict:

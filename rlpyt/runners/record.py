@@ -45,6 +45,7 @@ TAGS = frozenset(
 _MAX_DEPTH = 15
 _PLAIN = (bool, int, float, str, type(None))
 _WEIGHTS = object()
+_NOWHERE = "which stands in no module by that name"
 _NAMED = (type, FunctionType, BuiltinFunctionType, MethodType)
 
 
@@ -143,11 +144,9 @@ class _Recorder:
 
     def part(self, part: Settings) -> dict[str, Json]:
         """Record the class of a part and its settings; weights are left out."""
-        given = dict(all_settings(part))
-        for name, value in given.items():
-            if name.startswith("initial_") and name.endswith("_state_dict") and value is not None:
-                given[name] = _WEIGHTS
-        return self._settings(part, given)
+        given = all_settings(part)
+        weights = [x for x in given if x.startswith("initial_") and x.endswith("_state_dict") and given[x] is not None]
+        return self._settings(part, {**given, **dict.fromkeys(weights, _WEIGHTS)})
 
     def value(self, value: object) -> Json:
         """Record any value."""
@@ -232,12 +231,10 @@ class _Recorder:
 
     def _named(self, value: Any) -> Json:
         path = path_of(value)
-        if path is None:
-            return self._lacks(f"{value.__module__}.{value.__qualname__}, which stands in no module by that name")
-        return {"name": path}
+        return {"name": path} if path else self._lacks(f"{value.__module__}.{value.__qualname__}, {_NOWHERE}")
 
     def _path(self, cls: type) -> Json:
-        return path_of(cls) or self._lacks(f"class {cls.__qualname__}, which stands in no module by that name")
+        return path_of(cls) or self._lacks(f"class {cls.__qualname__}, {_NOWHERE}")
 
     def _lacks(self, what: str) -> dict[str, Json]:
         self.missing.append(f"{'.'.join(self._places) or 'the runner'} ({what})")

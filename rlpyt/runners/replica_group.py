@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import Literal, get_args
 
 import torch.distributed as dist
@@ -15,7 +16,6 @@ from rlpyt.core import Agent, Algorithm, Sampler
 from rlpyt.logging import current_logger
 from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.replica_process import Train, check_started, end_of, interrupted_by_an_end, started_replicas
-from rlpyt.runners.signals import signals_as_exceptions
 from rlpyt.settings import Settings, whole
 from rlpyt.types import Kwargs
 from rlpyt.utils.affinity import Affinity, dealt_cpus, optimizer_parts, pinned_to, sampler_part
@@ -102,10 +102,6 @@ class ReplicaGroup:
         """This replica of the run and the others."""
         return self.agreement.replicas
 
-    @replicas.setter
-    def replicas(self, replicas: Replicas) -> None:
-        self.agreement = Agreement(replicas)
-
     def _check_number(self) -> None:
         """Raise ValueError for a number of replicas that contradicts the affinity."""
         n, given = self.n_started(), self.affinities()
@@ -185,11 +181,11 @@ class ReplicaGroup:
         self.cores = Affinity.from_mapping(self.affinity())
 
     @contextmanager
-    def joined(self, train: Train, settings: object, defer: Callable[[int], bool]) -> Iterator[None]:
+    def joined(self, train: Train, settings: object) -> Iterator[None]:
         """Be one of the replicas while the block runs; start the others, and stop them at the end, if they are ours.
 
         These get copies of the runner whose `train` is given. `settings` are those of the computation, as they were
-        given. `defer` is called with a signal, and returns true if it will end the run later.
+        given.
         """
         joining, self._joining = self._joining, None
         world_size = self.world_size()
@@ -208,7 +204,6 @@ class ReplicaGroup:
             yield
         else:
             with (
-                signals_as_exceptions(defer),
                 started_replicas(train, self.join, world_size) as (store, workers),
                 self._as_one_of(0, world_size, store, workers, device),
             ):
@@ -222,7 +217,7 @@ class ReplicaGroup:
         hook = sys.excepthook
         try:
             with interrupted_by_an_end(workers, self._error_of_end):
-                self.replicas = self._group = ProcessGroup(
+                self._group = ProcessGroup(
                     store,
                     rank,
                     world_size,
@@ -231,6 +226,7 @@ class ReplicaGroup:
                     device=device,
                     on_wait=partial(check_started, workers),
                 )
+                self.agreement = Agreement(self._group)
                 with self.on_own_cores(self._group):
                     yield
         finally:
@@ -238,7 +234,7 @@ class ReplicaGroup:
                 self._group.leave()
             if self._launched is None:  # torch marks the lines of later errors by the rank, which is for a launcher
                 sys.excepthook = hook
-            self._group, self.replicas, self._cpus = None, Replicas(), []
+            self._group, self.agreement, self._cpus = None, Agreement(Replicas()), []
 
     def _error_of_end(self, worker: Worker) -> Exception | None:
         """Return the error of a process that has ended while this one trains; None while another error is handled."""
@@ -268,6 +264,24 @@ class ReplicaGroup:
         self._cpus = share
         self.cores = Affinity.from_mapping(self.affinity())
         return pinned_to(self._cpus)
+
+    def check_launched(self, max_time: float) -> None:
+        """Raise ValueError for a run that each process of a launcher would make on its own, or torchrun start again."""
+        launched = Launched.from_environment()  # a runner of one process asks, too
+        if launched is None:
+            return
+        if launched.world_size > 1 and self.replicas.world_size == 1:
+            raise ValueError(
+                f"{self._runner}: this is process {launched.rank} of {launched.world_size} of a launcher such as "
+                "torchrun (RANK and WORLD_SIZE are set), and each would train alone, with the same results. Use SyncRl "
+                "or SyncRlEval, whose replicas they become, or start the script without the launcher."
+            )
+        if launched.max_restarts > 0 and max_time < inf:
+            raise ValueError(
+                f"{self._runner}: max_time is {max_time:g}, and torchrun has --max-restarts={launched.max_restarts}; "
+                "expected one of them. At the end of its time a run ends with exit code 85, which torchrun takes for a "
+                "failure: it would start the run again, for max_time more. Leave --max-restarts out, or max_time."
+            )
 
     def note_done(self, n_done: int, step: int) -> None:
         """Note the iterations that are done, for messages about a replica that is lost."""

@@ -16,8 +16,7 @@ import torch
 
 from rlpyt.core import EvalResult, EvaluatorBeside
 from rlpyt.logging import HeldRow
-from rlpyt.runners.arguments import check_evaluation
-from rlpyt.runners.diagnostics import RunLog
+from rlpyt.runners.run_log import RunLog
 from rlpyt.runners.training import Training
 from rlpyt.types import Run, StateDict, TrajInfo
 
@@ -29,12 +28,7 @@ NO_EVALUATION = EvalResult([], 0, 0)
 
 
 class Rows(ABC):
-    """Rows of the log of one training.
-
-    Args:
-        training: whose parts may not be initialised yet.
-        record_infos: records statistics of trajectories and metrics.
-    """
+    """Rows of the log of one training, whose parts may not be initialised yet."""
 
     log: RunLog
     """Known after `begin`."""
@@ -152,7 +146,8 @@ class RowsOfEvaluations(Rows):
     way. Replica 0 has the only process, which runs the whole quota.
 
     Args:
-        training: see `Rows`, as `record_infos`.
+        training: of which the rows are.
+        record_infos: see `RecordInfos`.
         evaluate: `evaluate_agent` of the runner, which calls `evaluate` unless a subclass replaces it.
         on_evaluation: is given each evaluation, that of all replicas, and the step of its agent.
         deterministic: whether the most probable action is taken instead of a sampled one.
@@ -216,7 +211,12 @@ class RowsOfEvaluations(Rows):
         # An own sampler's method may have no such argument, and needs none where nothing is asked of it.
         options = {"deterministic": True} if self._deterministic else {}
         result = sampler.evaluate_agent(itr, **options)
-        check_evaluation(f"{type(sampler).__name__}.evaluate_agent", result)
+        if not isinstance(result, EvalResult):  # of an own sampler
+            raise TypeError(
+                f"{type(sampler).__name__}.evaluate_agent returned {result!r:.100}; expected "
+                "rlpyt.core.EvalResult(traj_infos, steps, unfinished): the whole episodes, steps taken, and episodes "
+                "that were cut off. Return one."
+            )
         self._cum_eval_time += time.monotonic() - start
         return result
 

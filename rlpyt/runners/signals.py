@@ -80,19 +80,15 @@ class Stop:
         """Stop the run at the next row; of several calls the first counts."""
         self._request = self._request or reason or "request_stop was called"
 
-    def agree(self, training: Training, n_done: int, complete_rows: Callable[[], None]) -> str:
-        """Return the reason, if a replica was asked to stop before the row after `n_done` iterations.
-
-        `complete_rows` writes a row that was begun.
-        """
+    def agree(self, training: Training, n_done: int, complete_rows: Callable[[], None]) -> None:
+        """Stop, if a replica was asked to before the row after `n_done` iterations; `complete_rows` ends that row."""
         if n_done >= training.n_itr:
-            return ""  # the run ends here anyway
+            return  # the run ends here anyway
         self.reason = next(filter(None, training.agreement.gather(self._request)), "")
         if self.reason:
             complete_rows()
             training.logger.notes["stopped"] = self.reason
             training.logger.notice(f"The run stops after {n_done * training.steps_per_itr:,} steps: {self.reason}.")
-        return self.reason
 
     def went_before(self, training: Training, manifest: Content, settings: Mapping[str, object]) -> bool:
         """Return whether a run that goes on from a checkpoint was stopped there, and nothing lets it go further."""

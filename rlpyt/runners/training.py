@@ -62,9 +62,7 @@ class Lagged(InTurn):
 class Free(InTurn):
     """Collecting in a process of its own, while a third one appends to the replay; all run freely within a band.
 
-    Args:
-        ratio_band: how far either side may be ahead, as a fraction of the batches before the first update.
-        lock_seconds: longest wait for the lock of the replay.
+    `ratio_band` and `lock_seconds` are those of `AsyncRl`.
     """
 
     apart = True

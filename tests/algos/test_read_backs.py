@@ -45,7 +45,7 @@ ON_THE_CPU = {
 }
 """Reads of what is on the CPU on every device; all of rlpyt/replays is such."""
 PRIORITIES = "algos/replay_feed.py ReplayFeed.update_priorities"  # by which the replay on the CPU draws
-TARGET_KL = "algos/ppo.py is_far"  # once an epoch where target_kl is set
+TARGET_KL = "algos/ppo.py PPO.learn"  # once an epoch where target_kl is set
 WAITING = {
     "PPO target_kl": {TARGET_KL},
     "DQN priorities": {PRIORITIES},

@@ -95,10 +95,19 @@ NO_UPDATE = ["--sampler.batch-B", "3", "--algo.minibatches", "7"]
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["ppo", "--agent.model-kwargs", "hidden_size=[64]"], "PgModel has no argument 'hidden_size'. Did you mean"),
-        (["ppo", "--agent.model-kwargs", "width=3", "--smoke"], "PgModel has no argument 'width'. It has: observation"),
+        (
+            ["ppo", "--agent.model-kwargs", "hidden_size=[64]"],
+            "PgAgent: DefaultModelCls: PgModel has no argument 'hidden_size'. Did you mean",
+        ),
+        (
+            ["ppo", "--agent.model-kwargs", "width=3", "--smoke"],
+            "PgAgent: DefaultModelCls: PgModel has no argument 'width'. It has: observation",
+        ),
         (["ppo", *NO_UPDATE], "PPO: minibatches is 7, which does not divide the rows of a batch"),
-        (["ppo", "--lag", "1", "--agent.model-kwargs", "width=3"], "PgModel has no argument 'width'"),
+        (
+            ["ppo", "--lag", "1", "--agent.model-kwargs", "width=3"],
+            "PgAgent: DefaultModelCls: PgModel has no argument 'width'",
+        ),
         (["dqn", "--n-steps", "500"], "DQN: min_steps_learn is 1,000, but the run has only 512 steps"),
     ],
 )

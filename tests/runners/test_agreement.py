@@ -33,7 +33,7 @@ from rlpyt.runners import (
     compute_choice,
 )
 from rlpyt.runners.agreement import Agreement, bit_hash, learned_tensors
-from rlpyt.runners.columns import merged_metrics, merged_numbers
+from rlpyt.runners.run_log import merged_metrics, merged_numbers
 from rlpyt.samplers.base import specs_of
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.types import Run, TrajInfo
@@ -76,7 +76,7 @@ def train(
         steps = {"n_steps": 20 * ITRS * world_size, "log_interval_steps": 40 * world_size}
         options: dict[str, Any] = dict(steps, seed=3, settings=ComputeSettings())
         runner = Runner(algo=algorithm, agent=agent, sampler=make_sampler(**(sampler or {})), **{**options, **kwargs})
-        runner._group.replicas = replicas
+        runner._group.agreement = Agreement(replicas)
         prepare(runner)
         with logger_context(directory, run_ID=0) if replicas.rank == 0 else nullcontext():
             runner.train()
@@ -256,7 +256,7 @@ def test_a_replica_computes_on_its_own_device_with_the_settings_of_replica_0(mon
     def choose(replicas: ThreadReplicas) -> ComputeSettings:
         algorithm, agent = make_algo("ppo")
         runner = MinibatchRl(algorithm, agent, make_sampler(), n_steps=100)
-        runner._group.replicas = replicas
+        runner._group.agreement = Agreement(replicas)
         runner.training.agreement = runner._group.agreement
         return compute_choice.compute_of_run(None, runner.training, runner._group.cores, None)
 

@@ -10,6 +10,7 @@ import torch
 
 from rlpyt import samplers
 from rlpyt.runners import AsyncRl
+from rlpyt.runners.agreement import Agreement
 from rlpyt.samplers import background
 from rlpyt.samplers.background import ProcessSettings, acting_device
 from rlpyt.types import Run
@@ -120,7 +121,7 @@ def test_a_run_with_it_is_pinned_and_ends(tmp_path):
 def test_batch_sizes_are_divided_where_they_are_those_of_all(batch_sizes, batch_size):
     algo, agent = make_algo("dqn", batch_size=20)
     runner: Any = AsyncRl(algo, agent, make_sampler(), n_steps=400, n_replicas=2, batch_sizes=batch_sizes)
-    runner._group.replicas = Replicas(0, 2)
+    runner._group.agreement = Agreement(Replicas(0, 2))
     own, sampler = runner._group.share_of(algo, runner.sampler)
     assert (own.batch_size, sampler.batch_spec.B) == (batch_size, 2)
 

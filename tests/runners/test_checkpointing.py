@@ -30,7 +30,9 @@ def clock(monkeypatch) -> Any:
 
 @contextmanager
 def checkpoints_in(directory: Path, steps: float = inf, minutes: float | None = inf) -> Iterator[RunCheckpoints]:
-    checkpoints = RunCheckpoints(directory, Agreement(Replicas()), 2, STEPS_PER_ITR, steps, minutes)
+    training: Any = SimpleNamespace(agreement=Agreement(Replicas()), steps_per_itr=STEPS_PER_ITR)
+    part: Any = None  # which a test without a training does not need
+    checkpoints = RunCheckpoints(training, part, part, part, directory, 2, steps, minutes)
     try:
         yield checkpoints
     finally:

@@ -16,7 +16,7 @@ from rlpyt.algos import A2C
 from rlpyt.logging import logger_context
 from rlpyt.namedarraytuple import namedarraytuple
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
-from rlpyt.runners.columns import MetricWindow, all_finite, as_metrics
+from rlpyt.runners.run_log import MetricWindow, as_metrics, not_finite
 from rlpyt.runners.signals import signals_as_exceptions
 from rlpyt.types import TrajInfo
 from rlpyt.utils.compute import ComputeSettings
@@ -98,7 +98,7 @@ def test_metrics_between_two_rows_take_the_memory_of_their_numbers():
     values = [torch.full((2,), float(i)) for i in range(2500)]
     for value in values:
         window.add({"loss": value, "q": value[0]})
-    held = sum(len(tensors) for tensors in (*window._recent.values(), *window._older.values()))
+    held = sum(len(tensors) for tensors in window._values.values())
     assert held < 2100
     taken = window.take()
     assert torch.equal(taken["loss"], torch.cat(values))
@@ -110,10 +110,10 @@ def test_metrics_between_two_rows_take_the_memory_of_their_numbers():
 
 def test_one_number_that_is_not_finite_is_noticed_and_large_ones_are_not():
     large = torch.tensor([3e38, 3e38])  # their sum overflows
-    assert all_finite({"a": large, "b": torch.ones(2), "c": torch.ones(0)})
+    assert not_finite({"a": large, "b": torch.ones(2), "c": torch.ones(0)}) == []
     for bad in (torch.inf, -torch.inf, torch.nan):
-        assert not all_finite({"a": torch.ones(2), "b": torch.tensor([1.0, bad, 2.0])})
-    assert not all_finite({"a": torch.tensor([torch.inf, -torch.inf])})
+        assert not_finite({"a": torch.ones(2), "b": torch.tensor([1.0, bad, 2.0])}) == ["b"]
+    assert not_finite({"a": torch.tensor([torch.inf, -torch.inf]), "b": large}) == ["a"]
 
 
 # ---- trajectories ----
@@ -169,7 +169,7 @@ def test_a_statistic_that_is_no_number_is_refused_when_the_first_episode_ends(va
 @pytest.mark.parametrize("Runner", [MinibatchRl, MinibatchRlEval])
 def test_speeds_count_no_evaluation(Runner, tmp_path, monkeypatch):
     now = 100.0
-    for module in ("diagnostics", "rows"):
+    for module in ("run_log", "rows"):
         monkeypatch.setattr(f"rlpyt.runners.{module}.time", SimpleNamespace(monotonic=lambda: now))
     sampler = make_sampler(eval_n_envs=2, eval_max_trajectories=2)
 

@@ -16,6 +16,7 @@ from rlpyt.agents import CategoricalPgAgent, DqnAgent, RecurrentCategoricalPgAge
 from rlpyt.algos import PPO
 from rlpyt.logging import logger_context
 from rlpyt.runners import MinibatchRl, base, compute_choice, runner_from_params
+from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.compute_choice import settings_by_rule
 from rlpyt.samplers import SerialSampler
 from rlpyt.spaces import EnvSpaces
@@ -171,7 +172,7 @@ def test_replicas_with_other_cores_agree_whether_they_go_on_as_before(n_threads,
         n_cores.set(2 - replicas.rank)
         algo, agent, env = CASES["PPO images"]()
         runner = MinibatchRl(algo, agent, sampler_of(env), n_steps=640, seed=1)
-        runner._group.replicas = replicas
+        runner._group.agreement = Agreement(replicas)
         runner.train()
         return runner.compute
 

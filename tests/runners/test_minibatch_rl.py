@@ -25,8 +25,8 @@ from rlpyt.launching import update_config
 from rlpyt.logging import load_snapshot, logger_context
 from rlpyt.runners import AsyncRl, MinibatchRl, MinibatchRlEval, TrainingDiverged
 from rlpyt.runners import plan as plan_module
-from rlpyt.runners.diagnostics import divergence_hints
 from rlpyt.runners.plan import plan_of_job
+from rlpyt.runners.run_log import divergence_hints
 from rlpyt.samplers import CpuSampler
 from rlpyt.types import TrajInfo
 from rlpyt.utils.compute import ComputeSettings

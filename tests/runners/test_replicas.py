@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from rlpyt.runners import MinibatchRl
+from rlpyt.runners.agreement import Agreement
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.replicas import Replicas
 from tests.algos.small_problems import optimize
@@ -21,7 +22,7 @@ def replica(algo: Any, rank: int, world_size: int = 2) -> Iterator[Any]:
     """Yield the runner of a replica that was started."""
     algorithm, agent = algo
     runner = MinibatchRl(algorithm, agent, make_sampler(), n_steps=4000, seed=3, settings=ComputeSettings())
-    runner._group.replicas = Replicas(rank, world_size)
+    runner._group.agreement = Agreement(Replicas(rank, world_size))
     try:
         runner.startup()
         yield runner

@@ -15,6 +15,7 @@ from gymnasium import spaces
 from rlpyt.agents import DqnAgent
 from rlpyt.algos import DQN
 from rlpyt.runners import MinibatchRl
+from rlpyt.runners.agreement import Agreement
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.replicas import Replicas
 from tests.runners.runner_kit import make_sampler
@@ -71,7 +72,7 @@ def test_no_two_streams_of_a_run_draw_the_same_numbers() -> None:
         agent = DqnAgent(model_kwargs=dict(hidden_sizes=4))
         sampler = make_sampler(kind, Drawing, T, B, max_decorrelation_steps=0)
         runner = MinibatchRl(algo, agent, sampler, n_steps=4000, seed=SEED, settings=ComputeSettings())
-        runner._group.replicas = Replicas(rank, 3)
+        runner._group.agreement = Agreement(Replicas(rank, 3))
         try:
             runner.startup()
             observations = [runner.sampler.obtain_samples(itr)[0].env.observation.clone() for itr in range(2)]

@@ -1,29 +1,24 @@
-"""Counters, speeds and metrics of the rows of a log, and the check that they are finite."""
+"""Contents of a row of the log: counters, speeds, metrics and trajectories, with their checks and their merging."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from numbers import Real
 
+import numpy as np
 import torch
 
 from rlpyt.core import Metrics, hyper_parameters, rows_consumed, rows_per_update
-from rlpyt.logging import ProgBarCounter
+from rlpyt.logging import ProgBarCounter, to_numbers
 from rlpyt.runners.agreement import TrainingDiverged
-from rlpyt.runners.columns import (
-    MetricWindow,
-    all_finite,
-    as_metrics,
-    check_names,
-    check_values,
-    merged_metrics,
-    merged_numbers,
-)
 from rlpyt.runners.training import Training
 from rlpyt.types import StateDict, TrajInfo
 from rlpyt.utils.compute import compilations
 
+_ITRS = 1000  # then tensors are joined: one takes 500 bytes beside its numbers, 200 MB at 1e5 iterations of a row
 _UNBOUNDED = {
     "clip_grad_norm": "which clips no gradient: try 1",
     "q_target_clip": "which bounds no target: try the largest return that is possible",
@@ -78,8 +73,7 @@ class RunLog:
 
     def check_finite(self, itr: int) -> None:
         """Raise `TrainingDiverged` if a metric added last is not finite: one synchronisation an iteration."""
-        if not all_finite(self._metrics.newest):
-            bad = [name for name, values in self._metrics.newest.items() if not values.isfinite().all()]
+        if bad := not_finite(self._metrics.newest):
             raise self._diverged(itr, ", ".join(bad))
 
     def check_weights(self, itr: int) -> None:
@@ -185,6 +179,112 @@ class RunLog:
         self._last_rows = state.get("last_rows", rows)  # not in a checkpoint of an earlier version
 
 
+# ---- metrics ----
+
+
+def as_metrics(metrics: object, source: str) -> Metrics:
+    """Return the metrics of an algorithm's `optimize_agent` as detached tensors by name; `source` is for messages."""
+    if isinstance(metrics, tuple) and hasattr(metrics, "_fields"):
+        metrics = dict(zip(metrics._fields, metrics, strict=True))
+    if not isinstance(metrics, Mapping):
+        raise TypeError(
+            f"{source} returned {metrics!r:.100}; expected a dictionary, or a named tuple, of the metrics of its "
+            "updates: tensors, numbers, or lists of them. Return {} where there is nothing to log."
+        )
+    return {name: _as_tensor(f"{source}: the metric {name}", value) for name, value in metrics.items()}
+
+
+def _as_tensor(what: str, value: object) -> torch.Tensor:
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    if isinstance(value, list | tuple) and not all(isinstance(x, Real) for x in value):
+        return torch.cat([_as_tensor(what, x).flatten() for x in value])
+    try:
+        if value is None or isinstance(value, str):
+            raise TypeError("it is no number")
+        return torch.from_numpy(np.array(value, dtype=np.float64))
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{what} is {value!r:.100} of type {type(value).__name__} ({error}); expected a tensor, a number, or a "
+            "list of them. Convert it, or leave it out."
+        ) from error
+
+
+class MetricWindow:
+    """Window of the metrics of all updates since the last row of the log; each metric stays on its device."""
+
+    def __init__(self) -> None:
+        self.newest: Metrics = {}
+        self.of_rows: set[str] = set()
+        """Names of the metrics that have numbers of single rows, and not one number an update."""
+        self._values: dict[str, list[torch.Tensor]] = defaultdict(list)
+
+    def add(self, metrics: Metrics) -> None:
+        """Take in the metrics of an iteration, which are then the `newest`."""
+        self.newest = metrics
+        for name, values in metrics.items():
+            self._values[name].append(values.flatten())
+            if values.dim() > 1:
+                self.of_rows.add(name)
+            if len(self._values[name]) > _ITRS:
+                self._values[name] = [torch.cat(self._values[name])]
+
+    def take(self) -> dict[str, torch.Tensor]:
+        """Return all numbers by name, [n], and empty the window."""
+        metrics = self._numbers()
+        self._values.clear()
+        return metrics
+
+    def _numbers(self) -> dict[str, torch.Tensor]:
+        return {name: torch.cat(values) for name, values in self._values.items()}
+
+    def state_dict(self) -> StateDict:
+        """Return what the next row of the log will be made of."""
+        return {"metrics": self._numbers(), "of_rows": sorted(self.of_rows)}
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Take over what `state_dict` returned."""
+        self.of_rows = set(state_dict["of_rows"])
+        self._values |= {name: [values] for name, values in state_dict["metrics"].items()}
+
+
+def merged_metrics(
+    windows: Sequence[Mapping[str, torch.Tensor]], of_rows: Sequence[Collection[str]]
+) -> dict[str, torch.Tensor]:
+    """Return the metrics of several replicas as those of one process with all their rows.
+
+    Numbers of updates are averaged, update by update. Those of rows, which `of_rows` names for each replica, are
+    joined, as are those of a metric that some replicas have more often than others.
+    """
+    merged: dict[str, torch.Tensor] = {}
+    for name in dict.fromkeys(name for window in windows for name in window):
+        values = [window[name] for window in windows if name in window]
+        aligned = len({len(x) for x in values}) == 1 and not any(name in names for names in of_rows)
+        merged[name] = torch.stack(values).double().mean(0) if aligned else torch.cat(values)
+    return merged
+
+
+def merged_numbers(numbers: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return numbers of several replicas by column: sums of counts, which are integers, and means of all else."""
+    merged: dict[str, float] = {}
+    for name in dict.fromkeys(name for own in numbers for name in own):
+        values = [own[name] for own in numbers if name in own]
+        are_counts = all(isinstance(x, int) for x in values)
+        merged[name] = sum(values) if are_counts else sum(values) / len(values)
+    return merged
+
+
+def not_finite(metrics: Metrics) -> list[str]:
+    """Return the names of the metrics that are not finite: one synchronisation for each device where all are."""
+    by_device: dict[torch.device, list[torch.Tensor]] = defaultdict(list)
+    for values in metrics.values():
+        by_device[values.device].append(values.flatten())
+    # A sum is not finite if one of its terms is not. It may be infinite though all terms are finite, if they are large.
+    if all(torch.cat(values).sum().isfinite() for values in by_device.values()):
+        return []
+    return [name for name, values in metrics.items() if not values.isfinite().all()]
+
+
 def divergence_hints(settings: Mapping[str, object], hyper: Mapping[str, object], precision: str) -> list[str]:
     """Return what to change first, where an algorithm has some settings, and its schedules stand at `hyper`."""
     unused = () if settings.get("fixed_alpha") is None else ("alpha_learning_rate",)
@@ -203,3 +303,28 @@ def divergence_hints(settings: Mapping[str, object], hyper: Mapping[str, object]
     if "double_dqn" in settings:
         hints.append("a model that gives illegal actions -inf must leave one legal action where an episode goes on")
     return [*hints, "look at the largest observations and rewards, and normalise them"]
+
+
+# ---- trajectories ----
+
+
+def check_names(traj_info: TrajInfo, opt_info_fields: Sequence[str]) -> None:
+    """Raise ValueError for a statistic of trajectories with the name of a metric: both would be one column."""
+    for name in traj_info.statistics():
+        if name in opt_info_fields:
+            raise ValueError(
+                f"{type(traj_info).__name__}: its attribute {name} has the name of a metric of the algorithm; expected "
+                f"another, as both would be column {name}Average. Rename it, or begin it with _ to keep it out of the "
+                "log."
+            )
+
+
+def check_values(traj_info: TrajInfo) -> None:
+    """Raise TypeError for a finished trajectory whose statistics are no numbers."""
+    for name, value in traj_info.statistics().items():
+        try:
+            to_numbers(name, [value])
+        except TypeError as error:
+            raise TypeError(
+                f"{type(traj_info).__name__}: {error} An attribute that is not for the log begins with _."
+            ) from error
