@@ -387,7 +387,7 @@ class SinkWithoutClose:
 
 def test_a_sink_that_lacks_a_method_does_not_end_the_run(tmp_path, capsys):
     last = ListSink()
-    logger = Logger(tmp_path, [SinkWithoutClose(), object(), last])
+    logger = Logger(tmp_path, [SinkWithoutClose(), object(), last])  # type: ignore[list-item]
     log_row(logger, 1, a=1.0)
     logger.close()
     out = capsys.readouterr().out
