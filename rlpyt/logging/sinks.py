@@ -12,16 +12,16 @@ import sys
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import methodcaller
 from pathlib import Path
 from types import ModuleType
-from typing import ParamSpec, Protocol
+from typing import Protocol
 
 from rlpyt.logging.files import open_to_append, remove_file, replace_file
 from rlpyt.run_records import open_to_read
 from rlpyt.utils.output import write_text
 from rlpyt.utils.terminal import aligned
 
-_P = ParamSpec("_P")
 Row = Mapping[str, float | int | str]
 """One row of the log: values by column name."""
 
@@ -86,32 +86,32 @@ class Sinks:
         self._sinks = [sink for sink in sinks if self._begins(sink, directory)]
 
     def _begins(self, sink: Sink, directory: Path | None) -> bool:
-        return directory is None or not isinstance(sink, RunSink) or self._does(sink, sink.begin, directory)
+        return directory is None or not isinstance(sink, RunSink) or self._does(sink, methodcaller("begin", directory))
 
     def write(self, row: Row, step: int) -> None:
         """Write one row to all of them."""
         for sink in self._sinks:
-            self._does(sink, sink.write, row, step)
+            self._does(sink, methodcaller("write", row, step))
 
     def rewind(self, step: int) -> None:
         """Go on after the row of a step."""
         for sink in self._sinks:
             if isinstance(sink, RunSink):
-                self._does(sink, sink.rewind, step)
+                self._does(sink, methodcaller("rewind", step))
 
     def close(self, outcome: str) -> None:
         """End and close all of them, once."""
         sinks, self._sinks = self._sinks, []
         for sink in sinks:
             if isinstance(sink, RunSink):
-                self._does(sink, sink.end, outcome)
-            self._does(sink, sink.close)
+                self._does(sink, methodcaller("end", outcome))
+            self._does(sink, methodcaller("close"))
 
-    def _does(self, sink: Sink, call: Callable[_P, None], *args: _P.args, **kwargs: _P.kwargs) -> bool:
-        """Return whether a call of a sink does not raise."""
+    def _does(self, sink: Sink, call: Callable[[Sink], object]) -> bool:
+        """Return whether a call of a method of a sink does not raise; a method that the sink lacks does."""
         name = type(sink).__name__
         try:
-            call(*args, **kwargs)
+            call(sink)
             return True
         except RefusedBySink as error:  # which a sink raises once for each setting or column
             self._warn(f"the sink {name}: {error}. They are missing there, and the run goes on.")

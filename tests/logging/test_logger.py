@@ -380,6 +380,22 @@ class FailingSink(ListSink):
         raise TypeError("a server that has gone")
 
 
+class SinkWithoutClose:
+    def write(self, row, step):
+        pass
+
+
+def test_a_sink_that_lacks_a_method_does_not_end_the_run(tmp_path, capsys):
+    last = ListSink()
+    logger = Logger(tmp_path, [SinkWithoutClose(), object(), last])  # type: ignore[list-item]
+    log_row(logger, 1, a=1.0)
+    logger.close()
+    out = capsys.readouterr().out
+    assert "WARNING: the sink SinkWithoutClose raised" in out
+    assert "has no attribute 'write'" in out
+    assert (len(last.rows), last.n_closed) == (1, 1)
+
+
 def test_a_sink_that_raises_is_a_warning_once_and_the_run_goes_on(tmp_path, capsys):
     first, failing, last = ListSink(), FailingSink(), ListSink()
     logger = Logger(tmp_path, [first, failing, last])
