@@ -51,7 +51,9 @@ class EvaluatorBeside(ABC):
 
     @abstractmethod
     def result(self, wait: bool) -> tuple[EvalResult, float] | None:
-        """Return the result of the evaluation under way and its seconds; None if it is not done after half a second.
+        """Return the result of the evaluation under way and its seconds; None if it is not done.
+
+        `wait` waits for it, for half a second at most.
 
         Raises:
             RuntimeError: if the evaluation has failed, or its process is dead or stands still.
