@@ -200,7 +200,7 @@ _OPT_INFOS = (
 
 SET_LATER = _table(
     ("Algorithm", "It is the rows that one update consumes. Set it in initialize.", "batch_size"),
-    ("RlAlgorithm", _INITIALIZE, "_bound descents generator batch_spec steps_per_itr n_steps"),
+    ("RlAlgorithm", _INITIALIZE, "descents generator batch_spec steps_per_itr n_steps"),
     ("RlAlgorithm", _INIT, "optim_kwargs"),
     ("BaseAgent", _INIT, "networks numbers head exploration by_hand"),
     ("BaseSampler", _AT_WORK, "batches"),

@@ -14,7 +14,7 @@ from rlpyt.old_rlpyt import PAGE
 _REPLAY = (
     "one ReplayBuffer serves all kinds of replay, and the algorithm's settings choose its parts: prioritized_replay, "
     "n_step_return, frame_stack, input_priorities, batch_T, store_rnn_state_interval, replay_folder. To change what it "
-    "is made of give ReplayCls or IndexCls, or override reading of the algorithm (docs/replay.md)"
+    "is made of give ReplayCls, IndexCls or ReadingCls (docs/replay.md)"
 )
 _SEQUENCES = "sequences of a replay are read by rlpyt.replays.Sequences (docs/replay.md)"
 _N_STEP_LATER = "rlpyt.replays.SamplesFromReplay has other fields; see docs/replay.md"
@@ -94,7 +94,7 @@ _TABLE = (
     ("algos.dqn.r2d1", "rlpyt.algos", "R2D1"),
     ("algos.dqn.r2d1", "rlpyt.replays", "SamplesToBufferRnn=SamplesToBuffer"),
     ("algos.dqn.r2d1", _OPT_INFO, "OptInfo"),
-    ("algos.dqn.r2d1", "input_errors of the algorithm returns them for the replay", "PrioritiesSamplesToBuffer"),
+    ("algos.dqn.r2d1", "self.feed.errors of the algorithm returns them for the replay", "PrioritiesSamplesToBuffer"),
     ("algos.qpg.ddpg", "rlpyt.algos", "DDPG"),
     ("algos.qpg.ddpg", "rlpyt.replays", "SamplesToBuffer"),
     ("algos.qpg.ddpg", _OPT_INFO, "OptInfo"),
@@ -273,8 +273,8 @@ SETTINGS = {
     "bootstrap_timelimit": "Every algorithm bootstraps where a time limit cut the episode. Delete it.",
     "reparameterize": "SAC always draws actions with a gradient. Delete it.",
     "input_priority_shift": "The replay knows which row a priority belongs to. Delete it.",
-    "ReplayBufferCls": "The settings of the algorithm say what its replay is made of, and ReplayCls and IndexCls take "
-    "parts of your own (docs/replay.md). Delete it.",
+    "ReplayBufferCls": "The settings of the algorithm say what its replay is made of, and ReplayCls, IndexCls and "
+    "ReadingCls take parts of your own (docs/replay.md). Delete it.",
     "updates_per_sync": "Asynchronous runs send the weights after every iteration. Delete it.",
     "mu_learning_rate": "That of the policy is learning_rate. Rename it.",
     "policy_output_regularization": "The SAC with a network of state values is gone. Delete it.",
