@@ -178,7 +178,7 @@ name, which a = says."""
 
 _PI, _Q = 'Use self.descents["pi"].optimizer.', 'Use self.descents["q"].optimizer, which has all action values.'
 _BY_STEPS = "Hyper-parameters count steps; self.hyper(step) has their values."
-_LR = "Give learning_rate a schedule, or set self.lr_scheduler in optim_initialize."
+_LR = "Give learning_rate a schedule."
 _N_UPDATES = "Use self.feed.n_updates(hyper), of an iteration's hyper = self.hyper(step)."
 _INITIALIZE = "RlAlgorithm.initialize sets it. Call super().initialize, with all arguments, first in your own."
 _INIT = "The constructor of the base sets it. Call super().__init__ in your own, with the settings of the base."
