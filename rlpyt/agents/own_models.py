@@ -23,6 +23,7 @@ from rlpyt.spaces import EnvSpaces, random_value
 from rlpyt.types import Kwargs
 from rlpyt.utils.arguments import argument_names, refused_argument, unknown_argument
 from rlpyt.utils.arrays import buffer_from_example, buffer_leaves, torchify_buffer
+from rlpyt.utils.checks import described
 
 _INPUTS = ("observation", "prev_action", "prev_reward")
 _OF_FEATURES = ("features", "prev_action", "prev_reward")
@@ -268,15 +269,7 @@ def _shapes(x: Buffer) -> str:
 
 def refuse(who: str, given: Buffer, expected: str, advice: str = "Let its forward return this.") -> NoReturn:
     """Raise ValueError for what a model gave for three rows."""
-    raise ValueError(f"{who} gave {_described(given)} for 3 rows; expected {expected}. {advice}")
-
-
-def _described(x: Any) -> str:
-    if isinstance(x, torch.Tensor):
-        return f"a tensor {list(x.shape)}"
-    if isinstance(x, tuple | list):
-        return f"a {type(x).__name__} of {len(x)}: {', '.join(map(_described, x))}"
-    return f"a {type(x).__name__}"
+    raise ValueError(f"{who} gave {described(given)} for 3 rows; expected {expected}. {advice}")
 
 
 def shape_of(x: Any) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ import torch
 
 from rlpyt.core import AgentT, Algorithm
 from rlpyt.old_rlpyt import check_class
+from rlpyt.utils.checks import described
 
 Numbers = dict[str, Any]
 """Metrics of one update by name: detached tensors of any shape, or numbers."""
@@ -101,13 +102,5 @@ def part_of(algo: object, method: str, returned: Any, Kind: type[Any]) -> Any:
 
 def _refuse(algo: object, method: str, returned: object, expected: str) -> NoReturn:
     raise TypeError(
-        f"{type(algo).__name__}.{method} returned {_described(returned)}; expected {expected}. Let it return that."
+        f"{type(algo).__name__}.{method} returned {described(returned)}; expected {expected}. Let it return that."
     )
-
-
-def _described(x: object) -> str:
-    if isinstance(x, torch.Tensor):
-        return f"a tensor {list(x.shape)}"
-    if isinstance(x, tuple | list):
-        return f"a {type(x).__name__} of {len(x)}: {', '.join(map(_described, x))}"
-    return "None" if x is None else f"the class {x.__name__}" if isinstance(x, type) else f"a {type(x).__name__}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from numbers import Real
 from typing import Any
 
+import torch
+
 
 def share_of(owner: str, name: str, value: int, n: int) -> int:
     """Return a share of a number that n replicas have together.
@@ -39,3 +41,12 @@ def whole_number(owner: str, name: str, value: Any, least: int, expected: str | 
         return int(value)
     text = f"{owner}: {name} is {value!r}; expected {expected or f'a whole number from {least}'}."
     raise ValueError(text) if is_number else TypeError(text)
+
+
+def described(x: object) -> str:
+    """Return in words what a function of a user's has returned, for messages: the shapes of tensors, else the type."""
+    if isinstance(x, torch.Tensor):
+        return f"a tensor {list(x.shape)}"
+    if isinstance(x, tuple | list):
+        return f"a {type(x).__name__} of {len(x)}: {', '.join(map(described, x))}"
+    return "None" if x is None else f"the class {x.__name__}" if isinstance(x, type) else f"a {type(x).__name__}"
