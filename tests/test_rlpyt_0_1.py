@@ -27,12 +27,13 @@ from torch import nn
 
 import rlpyt
 from rlpyt import agents, algos, distributions, envs, replays, runners, samplers
-from rlpyt.compat.functions import AttrDict, iterate_mb_idxs, save__init__args, update_state_dict
+from rlpyt.compat.functions import iterate_mb_idxs, save__init__args, update_state_dict
 from rlpyt.compat.methods import CALLED_WITH, OLD_ARGUMENTS, OLD_ATTRIBUTES, OLD_METHODS
 from rlpyt.compat.names import FOLDERS, NAMES, SETTINGS, OldModule
 from rlpyt.envs import EnvSpaces
 from rlpyt.logging import read_progress
 from rlpyt.old_rlpyt import ON_OLD_PATHS, PAGE, check_class
+from rlpyt.utils.affinity import AttrDict
 from tests.algos.small_problems import RandomEnv, batches, set_up
 from tests.markdown import ROOT, tables
 from tests.toy_envs import CountingEnv

@@ -16,7 +16,6 @@ from torch import nn
 
 from rlpyt.agents import BaseAgent, CategoricalPgAgent, DdpgAgent, DqnAgent, RecurrentCategoricalPgAgent, SacAgent
 from rlpyt.algos import A2C, DDPG, DQN, PPO, SAC, RlAlgorithm
-from rlpyt.compat.functions import AttrDict
 from rlpyt.compat.methods import OLD_ATTRIBUTES, OLD_METHODS
 from rlpyt.compat.names import SETTINGS
 from rlpyt.core import EvalResult
@@ -31,6 +30,7 @@ from rlpyt.samplers.base import work_of
 from rlpyt.samplers.work import WorkHere
 from rlpyt.spaces import FloatBox, IntBox
 from rlpyt.types import TrajInfo
+from rlpyt.utils.affinity import AttrDict
 from tests.algos.small_problems import RandomEnv, set_up, train
 from tests.toy_envs import CountingEnv
 

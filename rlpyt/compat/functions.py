@@ -11,23 +11,6 @@ import torch
 from torch import nn
 
 
-class AttrDict(dict[str, Any]):
-    """Dictionary whose entries are attributes too."""
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(f"AttrDict has no entry {name!r}; it has {', '.join(map(repr, self))}.") from None
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self[name] = value
-
-    def copy(self) -> AttrDict:
-        """Return a copy, in which every AttrDict is a copy too."""
-        return AttrDict({key: value.copy() if isinstance(value, AttrDict) else value for key, value in self.items()})
-
-
 def save__init__args(
     values: Mapping[str, Any], underscore: bool = False, overwrite: bool = False, subclass_only: bool = False
 ) -> None:

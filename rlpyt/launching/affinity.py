@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any, Self, TypeAlias
 
-from rlpyt.compat.functions import AttrDict
 from rlpyt.launching.machine import Core, Machine, shared_cores
+from rlpyt.utils.affinity import AttrDict
 from rlpyt.utils.arguments import unknown_argument
 from rlpyt.utils.slurm_job import visible_gpus
 

@@ -20,6 +20,23 @@ AffinityDict: TypeAlias = Mapping[str, Any]
 _WITHOUT_EFFECT = ("all_cpus", "worker_torch_threads", "alternating")
 
 
+class AttrDict(dict[str, Any]):
+    """Dictionary whose entries are attributes too."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"AttrDict has no entry {name!r}; it has {', '.join(map(repr, self))}.") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+    def copy(self) -> AttrDict:
+        """Return a copy, in which every AttrDict is a copy too."""
+        return AttrDict({key: value.copy() if isinstance(value, AttrDict) else value for key, value in self.items()})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Affinity:
     """Device and cores of a run, each optional.

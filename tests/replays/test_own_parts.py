@@ -253,7 +253,7 @@ def test_a_part_that_is_none_is_refused(setting: str, returned: Any, said: str):
 def test_parts_that_cannot_be_made_are_refused_at_once():
     with pytest.raises(TypeError, match=r"DQN: IndexCls is <.*Newest object.*>; expected a class, or a function"):
         DQN(IndexCls=Newest(np.random.default_rng(0)))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="DQN: ReplayCls is 'ReplayBuffer'; expected a class.*Give the class itself"):
+    with pytest.raises(TypeError, match=r"DQN: ReplayCls is 'ReplayBuffer'; expected a class.*Give the class itself"):
         DQN(ReplayCls="ReplayBuffer")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="DQN: default_priority, unique_draws and IndexCls are set; expected one or"):
         DQN(IndexCls=Taking, prioritized_replay=True, default_priority=1.0, unique_draws=True)
