@@ -16,7 +16,6 @@ import pytest
 
 from rlpyt.agents import AtariDqnAgent, AtariFfAgent
 from rlpyt.algos import A2C, DQN
-from rlpyt.compat.functions import AttrDict
 from rlpyt.envs import AtariEnv
 from rlpyt.logging import load_snapshot, logger_context, read_progress
 from rlpyt.runners import AsyncRlEval, SyncRl
@@ -28,6 +27,7 @@ from rlpyt.samplers import (
     DbCpuResetCollector,
     GpuSampler,
 )
+from rlpyt.utils.affinity import AttrDict
 from tests.pairs import others_nightly
 from tests.runners.runner_kit import children, start_forkserver
 
