@@ -1,4 +1,4 @@
-"""The measured part of docs/performance.md, and its pictures, from the figures of benchmarks/performance.py."""
+"""The measured part of docs/notes/performance.md, and its pictures, from the figures of benchmarks/performance.py."""
 
 from __future__ import annotations
 
