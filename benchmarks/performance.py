@@ -169,10 +169,9 @@ def report() -> None:
     at = results["machine"]
     lines = [f"Measured on {at['date']}, {at['cores']} cores, {at['cpu']}.", ""]
     table = summary(results, titles, PEER_LABELS)
-    lines += [*table, "", "![all figures](performance/speeds.png)"]
-    for name, title in titles.items():
-        if "rlpyt" in results.get(name, {}):
-            lines += details(name, title, results[name], labels_of(name))
+    lines += [*table, "", "![all figures](performance/speeds.png)", ""]
+    lines += ["Medians of all parts, in steps per second, the last row in seconds:", ""]
+    lines += details(results, titles, PEER_LABELS)
     for page, block in ((PAGE, lines), (README, table)):
         before, rest = page.read_text().split(BEGIN)
         page.write_text(before + "\n".join([BEGIN, "", *block, "", END]) + rest.split(END)[1])
