@@ -368,7 +368,7 @@ def test_an_agent_from_nothing_is_told_which_methods_it_lacks():
     class Mine(BaseAgent):
         def act(self, output: Any, actor: Any) -> Any: ...
 
-    with pytest.raises(TypeError, match=rf"^Mine is abstract: .* agent_info \(Return what is.*make_dist.*{PAGE}"):
+    with pytest.raises(TypeError, match=rf"^Mine is abstract: .* agent_info \(Return the record.*make_dist.*{PAGE}"):
         Mine()  # type: ignore[abstract]
 
 
