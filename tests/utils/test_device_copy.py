@@ -126,12 +126,6 @@ def test_what_is_on_cuda_already_is_not_copied_and_all_copies_share_a_stream(log
     assert device_copy._copy_stream(CUDA) is device_copy._copy_stream(torch.device("cuda:0"))
 
 
-def test_what_is_on_another_cuda_device_is_copied_unpinned(log):
-    leaf = Leaf(log, "there", is_cuda=True, index=1)
-    assert CopyToDevice((leaf,), CUDA).arrived()[0].name == "on cuda:0"
-    assert "copy there to cuda:0 later" in log
-
-
 def test_to_the_cpu_nothing_is_copied():
     x = torch.arange(3)
     copied = CopyToDevice((x, None), torch.device("cpu")).arrived()
