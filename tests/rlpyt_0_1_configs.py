@@ -216,11 +216,6 @@ _ONE_SYNC: Numbers = {"algo.updates_per_sync": 1}
 OLD: Mapping[str, Mapping[str, Numbers]] = {
     "atari_dqn": {
         "dqn": _DQN,
-        "double": {**_DQN, "algo.double_dqn": True},
-        "prioritized": {**_DQN, "algo.prioritized_replay": True},
-        "dueling": {**_DQN, "model.dueling": True},
-        "double_pri_duel": {**_DQN, **_ALL_THREE},
-        "catdqn": {**_DQN, "algo.learning_rate": 2.5e-4},
         "ernbw": {**_DQN, **_ALL_THREE, "algo.n_step_return": 3, "algo.learning_rate": 6.25e-5},
         "rmsprop": {
             **_DQN,
@@ -229,48 +224,18 @@ OLD: Mapping[str, Mapping[str, Numbers]] = {
             "algo.learning_rate": 2.5e-4,
             "runner.n_steps": 15e6,
         },
-        "fast_log": {
-            **_DQN,
-            "runner.n_steps": 15e6,
-            "runner.log_interval_steps": 1e5,
-            "sampler.eval_max_steps": 70e3,
-            "sampler.eval_max_trajectories": 50,
-        },
-        "short_run": {**_DQN, "runner.n_steps": 15e6},
         "no_eval": {**_DQN, "sampler.eval_n_envs": 0, "runner.log_interval_steps": 100_000},
-        "serial": {**_DQN, "sampler.batch_T": 8, "sampler.batch_B": 2},
-        "cpu": {**_DQN, "sampler.batch_T": 4, "sampler.batch_B": 4},
         "debug": {**_DQN, **_DEBUG},
-        "debug_vec_eps": {
-            **_DQN,
-            **_DEBUG,
-            "sampler.batch_T": 4,
-            "sampler.batch_B": 4,
-            "agent.eps_final_min": 0.001,
-        },
         "async_big": {**_DQN, "sampler.batch_T": 4, "sampler.batch_B": 256, "eval_n_envs": 10},
     },
     "atari_dqn_debug": {
         "dqn": {**_DQN_DEBUG, "algo.replay_buffer": None, "sampler.collector": None},
-        "double_pri_duel": {**_DQN_DEBUG, **_ALL_THREE},
-        "catdqn": {**_DQN_DEBUG, "algo.learning_rate": 2.5e-4},
         "ernbw": {**_DQN_DEBUG, "algo.n_step_return": 3, "algo.learning_rate": 6.25e-5},
-        "reset_collector": {**_DQN_DEBUG, "sampler.collector": "reset_collector"},
-        "monolithic_uniformframe": {**_DQN_DEBUG, "algo.replay_buffer": "monolithic_uniform_frame"},
-        "uniform_noframe": {**_DQN_DEBUG, "algo.replay_buffer": "uniform_noframe"},
     },
     "atari_r2d1": {
         "r2d1": _R2D1,
         "r2d1_long": _LONG,
         "r2d1_profile": _PROFILE,
-        "r2d1_prof_halftrain": {**_PROFILE, "algo.batch_B": 32, "algo.replay_ratio": 0.5},
-        "r2d1_prof_quartertrain": {**_PROFILE, "algo.batch_B": 16, "algo.replay_ratio": 0.25},
-        "r2d1_long_4tr": {
-            **_LONG,
-            "algo.replay_ratio": 4,
-            "sampler.eval_n_envs": 12,
-            "sampler.eval_max_steps": 336_000,
-        },
         "async_gpu": _on_machine(256, 20, 100),
         "r2d1_test": {
             **_LONG,
@@ -290,7 +255,6 @@ OLD: Mapping[str, Mapping[str, Numbers]] = {
             "sampler.eval_max_trajectories": 8,
             "runner.log_interval_steps": 1e5,
         },
-        "async_alt_pabti": _on_machine(264, 44, 120),
         "async_alt_dgx": _on_machine(312, 78, 210),
         "async_alt_got": _on_machine(252, 36, 100),
         "async_gpu_dgx": _on_machine(312, 39, 210),
@@ -345,4 +309,4 @@ OLD: Mapping[str, Mapping[str, Numbers]] = {
         "async_gpu": {**_SAC_V, **_BSTL, **_ONE_SYNC, "sampler.batch_T": 5, "sampler.batch_B": 3},
     },
 }
-"""Study -> configuration -> its numbers, all those of rlpyt 0.1."""
+"""Study -> configuration -> its numbers: the first of each study, and those that differ from it in kind."""

@@ -324,12 +324,6 @@ def test_page_has_the_drawing_of_the_rooms() -> None:
     assert on_page == rooms_drawing.rendered(rooms_drawing.arrows()), "draw it again: python -m tests.rooms_drawing"
 
 
-def test_drawing_has_an_arrow_for_an_import() -> None:
-    drawing = rooms_drawing.rendered({"algos": {"replays", "types"}, "replays": {"core"}, "core": {"types"}})
-    assert "    algos --> replays\n    replays --> core\n    core --> floor2\n" in drawing
-    assert 'floor2["floor 2: types"]' in drawing
-
-
 def test_page_has_the_keys_of_affinity() -> None:
     [table] = [t for t in tables(ROOT / "docs" / "samplers.md") if t[0] == ["key", "what it does"]]
     assert [row[0].strip("`") for row in table[1:]] == [f.name for f in fields(Affinity)]

@@ -171,7 +171,7 @@ def calls(study: str, config: str) -> Iterator[tuple[Callable[..., object], Kwar
 
 
 def test_constructor_calls_of_rlpyt_0_1_pass_or_are_told_what_to_write():
-    passed, refused = 0, Counter[str]()
+    refused = Counter[str]()
     for study, config in CASES:
         for make_part, kwargs in calls(study, config):
             kwargs = dict(kwargs)
@@ -182,16 +182,7 @@ def test_constructor_calls_of_rlpyt_0_1_pass_or_are_told_what_to_write():
                 refused[name] += 1
                 del kwargs[name]
             make_part(**kwargs)
-            passed += 1
-    assert passed == 4 * len(CASES)
-    assert refused == dict(
-        input_priority_shift=12,
-        bootstrap_timelimit=6,
-        updates_per_sync=3,
-        reparameterize=5,
-        v_model_kwargs=5,
-        policy_output_regularization=3,
-    )
+    assert set(refused) == NO_MORE - {"replay_buffer", "collector"}
 
 
 # ---- runs ----
