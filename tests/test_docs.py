@@ -84,18 +84,6 @@ def test_the_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path, run_scrip
     run_script(script)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name in LONG], ids=lambda page: page.name)
-def test_the_blocks_of_a_page_run_as_long_as_it_says(
-    page: Path, tmp_path: Path, run_script: Callable[..., None]
-) -> None:
-    """But for runs that workers take part in, which are long."""
-    code = split(page)[1]
-    script = tmp_path / "page.py"
-    script.write_text(re.sub(r"\bn_steps=[\d_]+", "n_steps=1_024", code) if "__main__" in code else code)
-    run_script(script)
-
-
 def test_the_tutorial_word_by_word(
     tmp_path: Path, run_script: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,20 +159,6 @@ def test_metrics_may_be_extended_as_a_named_tuple(Base):
     assert run(Mine(), CategoricalPgAgent(model_kwargs=SMALL)).algo.update_counter >= 4
 
 
-def test_an_optimiser_may_be_none_before_there_is_one():
-    class Mine(FromNothing):
-        def __init__(self) -> None:
-            super().__init__()
-            self.optimizer = None
-
-        def optim_initialize(self, rank: int = 0) -> None:
-            super().optim_initialize(rank)
-            self.optimizer = None
-            assert not self.descents
-
-    run(Mine(), CategoricalPgAgent(model_kwargs=SMALL))
-
-
 # ---- agents ----
 
 
@@ -195,15 +181,6 @@ class ActsByProbabilities(CategoricalPgAgent):
 
 def test_an_agent_may_act_by_probabilities():
     run(A2C(), ActsByProbabilities(model_kwargs=SMALL), eval_n_envs=1, eval_max_trajectories=1, Runner=MinibatchRlEval)
-
-
-def test_a_step_may_return_a_plain_pair():
-    class Mine(CategoricalPgAgent):
-        def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
-            _action, agent_info = super().step(observation, prev_action, prev_reward)
-            return agent_info.dist_info.prob.argmax(-1), agent_info
-
-    run(A2C(), Mine(model_kwargs=SMALL))
 
 
 def test_a_method_that_would_not_be_called_is_refused_with_the_model():

@@ -414,22 +414,29 @@ MASTER = """
 """
 
 
-def test_workers_die_with_a_master_that_is_killed():
-    with tempfile.TemporaryDirectory() as short:  # the path of a socket has at most 107 characters
-        kill_a_master(Path(short))
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """Folder for temporary files whose path leaves room for a socket, of at most 107 characters."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
-def kill_a_master(tmp_path: Path) -> None:
-    script = tmp_path / "master.py"
-    script.write_text(textwrap.dedent(MASTER))
-    (tmp_path / "tmp").mkdir()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path / "tmp")}
-    master = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=environment)
+def start_script(folder: Path, text: str) -> subprocess.Popen[str]:
+    """Start a script as a master of workers, whose temporary files are in a folder."""
+    script = folder / "master.py"
+    script.write_text(textwrap.dedent(text))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder)}
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, str(script)], stdin=pipe, stdout=pipe, text=True, env=environment)
+
+
+def test_workers_die_with_a_master_that_is_killed(short):
+    master = start_script(short, MASTER)
     try:
         assert master.stdout is not None
         pids = [int(pid) for pid in master.stdout.readline().split()]
         assert len(pids) == 6
-        assert list((tmp_path / "tmp").glob("pymp-*"))  # of the forkserver
+        assert list(short.glob("pymp-*"))  # of the forkserver
         descendants = {child.pid for child in psutil.Process(master.pid).children(recursive=True)}
         assert set(pids) <= descendants
         assert not any(named_memory(pid) for pid in descendants)  # which nobody would be left to unlink
@@ -441,13 +448,7 @@ def kill_a_master(tmp_path: Path) -> None:
         time.sleep(0.05)
     left = [psutil.Process(pid).cmdline()[:6] for pid in descendants if is_alive(pid)]
     assert not left, left
-    assert not list((tmp_path / "tmp").glob("pymp-*"))
-
-
-@pytest.mark.parametrize("kill", [False, True])
-def test_a_stopped_forkserver_keeps_nobody_alive(kill):
-    with tempfile.TemporaryDirectory() as short:
-        with_a_stopped_forkserver(Path(short), kill)
+    assert not list(short.glob("pymp-*"))
 
 
 ENDS = """
@@ -470,12 +471,9 @@ ENDS = """
 """
 
 
-def with_a_stopped_forkserver(tmp_path: Path, kill: bool) -> None:
-    script = tmp_path / "master.py"
-    script.write_text(textwrap.dedent(ENDS))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
-    command, pipe = [sys.executable, str(script)], subprocess.PIPE
-    master = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
+@pytest.mark.parametrize("kill", [False, True])
+def test_a_stopped_forkserver_keeps_nobody_alive(kill, short):
+    master = start_script(short, ENDS)
     assert master.stdin is not None
     assert master.stdout is not None
     family: list[psutil.Process] = []
@@ -522,11 +520,10 @@ def test_a_worker_that_cannot_be_killed_is_left_alone(monkeypatch):
 def test_a_long_path_of_temporary_files_is_no_obstacle(tmp_path):
     long = tmp_path / ("a" * 60) / ("b" * 60)
     long.mkdir(parents=True)
-    script = tmp_path / "master.py"
-    script.write_text(textwrap.dedent(ENDS).replace("sys.stdin.readline()", "pass"))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(long)}
-    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
+    master = start_script(long, ENDS)
+    master.communicate("\n\n", timeout=100)
+    assert master.returncode == 0
+    (long / "master.py").unlink()
     assert not list(long.iterdir())
 
 
