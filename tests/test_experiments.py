@@ -41,10 +41,6 @@ NO_MORE |= {"collector", "v_model_kwargs", "policy_output_regularization"}
 MENDED: dict[tuple[str, str], Numbers] = {
     ("mujoco_ppo", "ppo_1M_cpu"): {"algo.minibatches": 32, "algo.epochs": 10},
     ("atari_dqn", "async_big"): {"sampler.eval_n_envs": 10},
-    ("atari_r2d1", "r2d1_test"): {"algo.replay_ratio": 6},
-    ("atari_r2d1", "async_alt_dgx"): {"sampler.eval_max_trajectories": 213},
-    ("atari_r2d1", "async_alt_got"): {"sampler.eval_max_trajectories": 99},
-    ("atari_r2d1", "async_gpu_dgx"): {"sampler.eval_max_trajectories": 195},
 }
 """Numbers that are others than those of rlpyt 0.1, each in the tables of docs/reference/experiments.md."""
 
@@ -144,7 +140,7 @@ def test_the_page_names_every_configuration_and_every_mistake():
         sizes = f", `--n_envs {entry.n_envs} --eval_n_envs {entry.eval_n_envs}`" if entry.n_envs else ""
         assert row == [f"`{study}`", f"`{old}`", f"`{entry.now}`{sizes}", entry.why]
     mended = "\n".join(" ".join(row) for row in by_head["configurationwhat was wrong in rlpyt 0.1"])
-    assert all(f"`{config}`" in mended for _, config in MENDED if config not in RENAMED["atari_r2d1"])
+    assert all(f"`{config}`" in mended for _, config in MENDED)
     agents = {quoted(row[0])[0]: float(row[2]) for row in by_head["agentalgorithm"]}
     assert agents == SCORES
 
