@@ -60,9 +60,9 @@ class PrioritizedIndex(Index):
         self._given_alpha = self.alpha
         self._tree = SumTree(S * B, allocate=allocate)
         # As they came; 0 where nothing may be drawn.
-        self._priorities: np.ndarray = allocate(np.float64(0), (S * B,))
+        self._priorities = allocate(np.float64(0), (S * B,))
         self._largest: np.ndarray = allocate(np.float64(0), (1,))
-        self._alpha: np.ndarray = allocate(np.float64(0), (1,))
+        self._alpha = allocate(np.float64(0), (1,))
         self._largest[0], self._alpha[0] = 1.0, self._given_alpha
 
     @property
