@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from abc import ABC, abstractmethod
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any
 
 import gymnasium
 import pytest
@@ -90,35 +89,3 @@ def test_a_setting_of_rlpyt_0_1_is_answered_with_what_to_do() -> None:
 def test_a_signature_is_the_constructor_s() -> None:
     assert list(inspect.signature(MinibatchRlBase).parameters)[:4] == ["algo", "agent", "sampler", "n_steps"]
     assert inspect.signature(PPO).parameters["epochs"].default == PPO().epochs
-
-
-T = TypeVar("T")
-
-
-@runtime_checkable
-class Reports(Protocol):
-    def report(self) -> str: ...
-
-
-class Abstract(ABC, Generic[T]):
-    @abstractmethod
-    def report(self) -> T: ...
-
-
-@pytest.mark.parametrize("Base", [PPO, DqnAgent, SerialSampler, MinibatchRl, PgModel])
-def test_a_class_may_be_mixed_with_a_protocol_and_other_bases(Base: Any) -> None:
-    class Mixed(Base, Reports, Abstract[str]):
-        def report(self) -> str:
-            return "fine"
-
-    class First(Reports, Base):
-        pass
-
-    assert issubclass(Mixed, Reports)
-    assert not issubclass(Base, Reports)
-    assert not isinstance(nn.Linear(1, 1), Base), "an instance of another class is looked for in no protocol's way"
-    if Base in (PPO, DqnAgent):
-        assert isinstance(Mixed(), Base)
-        assert First().report() is None
-        with pytest.raises(TypeError, match=r"Mixed has no .*'nonsense'"):
-            Mixed(nonsense=1)
