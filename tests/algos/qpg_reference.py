@@ -20,7 +20,7 @@ from tests.algos.reference import Parameters, Priorities, encode, mlp, n_step, p
 from tests.algos.small_problems import RandomEnv, copied, joined, optimize, set_up
 
 SCHEDULES = ("learning_rate", "q_learning_rate", "alpha_learning_rate", "clip_grad_norm", "target_update_tau",
-             "q_target_clip", "fixed_alpha", "reward_scale", "discount")  # fmt: skip
+             "q_target_clip", "fixed_alpha", "target_entropy", "reward_scale", "discount")  # fmt: skip
 
 
 def weights64(module: torch.nn.Module, prefix: str = "") -> Parameters:
@@ -122,7 +122,7 @@ class QpgReference:
         """The hyper-parameters of an iteration; a schedule is a line, "lin_0.4" to zero, "lin_0.4_0.1" to 0.1."""
         h = SimpleNamespace(**self.given)
         for name in SCHEDULES:
-            if isinstance(value := self.given.get(name), str):
+            if isinstance(value := self.given.get(name), str) and value != "auto":
                 start, end = [*map(float, value.split("_")[1:]), 0.0][:2]
                 setattr(h, name, start + (end - start) * itr / self.watch.n_itr)
         h.step = itr * self.watch.algo.batch_spec.size
