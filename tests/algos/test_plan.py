@@ -51,11 +51,17 @@ def remarks(algo: Any) -> dict[str, Any]:
 TO_ZERO = "-> 0 over the run (linear_lr_schedule)"
 
 
+class WithoutClip(PPO):
+    """Has no clip, as the SPO of the tutorial."""
+
+    opt_info_fields = (*A2C.opt_info_fields, "kl")
+
+
 def test_ppo_says_that_its_learning_rate_goes_to_zero() -> None:
     assert remarks(PPO(learning_rate=1e-3)) == dict(learning_rate=f"0.001 {TO_ZERO}", ratio_clip=f"0.1 {TO_ZERO}")
     assert remarks(PPO(learning_rate="cos_1e-3", ratio_clip=0.2)) == dict(ratio_clip=f"0.2 {TO_ZERO}")
     assert remarks(PPO(linear_lr_schedule=False)) == {}
-    assert remarks(A2C()) == {}
+    assert remarks(WithoutClip(learning_rate=1e-3)) == dict(learning_rate=f"0.001 {TO_ZERO}")
 
 
 @pytest.mark.parametrize(
@@ -107,16 +113,6 @@ def test_what_becomes_of_settings(algo: Any, expected: dict[str, str]) -> None:
     assert remarks(algo) == expected
 
 
-class WithoutClip(PPO):
-    """Has no clip, as the SPO of the tutorial."""
-
-    opt_info_fields = (*A2C.opt_info_fields, "kl")
-
-
-def test_a_subclass_that_does_not_clip_is_not_told_of_the_clip() -> None:
-    assert remarks(WithoutClip(learning_rate=1e-3)) == dict(learning_rate=f"0.001 {TO_ZERO}")
-
-
 @pytest.mark.parametrize(
     "algo",
     [
@@ -164,14 +160,6 @@ def test_what_costs_the_run_its_learning_is_a_warning_that_says_what_to_set(algo
         assert re.search(pattern, text), text
 
 
-def test_epsilon_that_stays_where_it_is_is_no_caution() -> None:
-    algo = DQN(**QUICK, eps_steps=3200)
-    set_up(algo, DqnAgent(model_kwargs=SMALL, eps_init=0.0, eps_final=0.0), RandomEnv, {})
-    made = algo.plan()
-    assert made["warnings"] == []
-    assert not any(isinstance(x, Remark) for x in made.values())
-
-
 def test_rows_of_an_update_stand_beside_the_batch_size_as_it_was_given() -> None:
     algo = R2D1(**REPLAY, **SEQUENCES, batch_size=32, replay_ratio=1.5)
     made = plan(algo)
@@ -184,9 +172,6 @@ def test_rows_of_an_update_stand_beside_the_batch_size_as_it_was_given() -> None
 def test_the_updates_of_an_iteration_are_those_of_the_first_one_with_updates() -> None:
     made = plan(DQN(**REPLAY, replay_ratio=lambda step: 2.0 if step < 32 else 4.0))
     assert (made["first update at step"], made["updates an iteration"], made["replay ratio"]) == (64, 4, "4")
-
-
-def test_the_updates_of_ppo_are_those_of_its_minibatches() -> None:
     made = plan(PPO(minibatches=4, epochs=3))
     assert (made["rows an update"], made["updates an iteration"]) == (8, 12)
 

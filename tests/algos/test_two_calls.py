@@ -10,17 +10,14 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rlpyt.agents import CategoricalPgAgent, DqnAgent, PgAgent, SacAgent
+from rlpyt.agents import CategoricalPgAgent, DqnAgent, SacAgent
 from rlpyt.algos import A2C, DQN, PPO, SAC, RandomShift, RlAlgorithm, VTrace
 from rlpyt.core import rows_per_update
-from rlpyt.functional import explained_variance
 from tests.algos.small_problems import (
     RandomEnv,
     Spot,
     build,
     check_parameters,
-    copied,
-    optimize,
     parameters64,
     set_up,
     train,
@@ -39,7 +36,7 @@ KINDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_append_and_learn_are_optimize_agent(kind: str) -> None:
+def test_append_and_learn_are_optimize_agent_and_leave_the_modes_to_the_runner(kind: str) -> None:
     AlgoCls, settings, AgentCls, env_kwargs = KINDS[kind]
     agents, metrics = [], []
     for in_two in (False, True):
@@ -47,12 +44,14 @@ def test_append_and_learn_are_optimize_agent(kind: str) -> None:
         sampler = set_up(algo, agent, RandomEnv, env_kwargs)
         for itr in range(4):
             samples = sampler.obtain_samples(itr)[0]
+            agent.train_mode(itr)
+            agent.train_mode = agent.eval_mode = lambda itr: pytest.fail("modes are the runner's")
             if in_two:
-                agent.train_mode(itr)
                 assert algo.append(itr, samples) is None
                 last = algo.learn(itr)
             else:
-                last = optimize(algo, itr, samples)
+                last = algo.optimize_agent(itr, samples)
+            del agent.train_mode, agent.eval_mode
         agents.append(agent)
         metrics.append(last)
     check_parameters(agents[1], parameters64(agents[0]), rtol=0, atol=0)
@@ -70,17 +69,6 @@ def test_a_replay_takes_batches_in_without_learning_and_learns_without_a_batch()
     metrics = [algo.learn(3), algo.learn(3)]
     assert algo.update_counter == 4
     assert all(len(x["loss"]) == 2 for x in metrics)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_algorithms_leave_the_modes_of_the_agent_to_the_runner(kind: str) -> None:
-    AlgoCls, settings, AgentCls, env_kwargs = KINDS[kind]
-    algo, agent = AlgoCls(**settings), AgentCls(model_kwargs=SMALL)
-    sampler = set_up(algo, agent, RandomEnv, env_kwargs)
-    calls, agent.train_mode = [], lambda itr: calls.append(itr)
-    for itr in range(3):
-        algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
-    assert calls == []
 
 
 # ---- an algorithm from scratch ----
@@ -152,37 +140,7 @@ def test_steps_of_every_optimiser_by_name_and_the_one_that_is_counted() -> None:
         algo.descents.step("model", loss, algo.hyper(0))
 
 
-def test_an_override_of_the_step_serves_every_algorithm() -> None:
-    class Mine(SAC):
-        def gradient_step(self, loss: Any, hyper: Any) -> Any:
-            seen.append(self.update_counter)
-            return super().gradient_step(loss, hyper)
-
-    seen: list[int] = []
-    algo = Mine(**REPLAY)
-    train(algo, build(SacAgent, model_kwargs=SMALL), RandomEnv, BOX, n_itr=4)
-    assert seen == list(range(algo.update_counter)) != []
-
-
 # ---- explained variance ----
-
-
-@pytest.mark.parametrize("AlgoCls", [A2C, PPO])
-def test_the_explained_variance_is_that_of_the_batch_before_the_updates(AlgoCls: Any) -> None:
-    algo, agent = AlgoCls(gae_lambda=0.9, learning_rate=0.1), PgAgent(model_kwargs=SMALL)
-    sampler = set_up(algo, agent, RandomEnv)
-    for itr in range(2):
-        samples = copied(sampler.obtain_samples(itr)[0])
-        batch, _ = algo.loss_inputs(samples, algo.hyper(0))
-        found = optimize(algo, itr, samples)["explainedVariance"]
-        valid = samples.env.valid
-        value, return_ = batch.old_value[valid].double(), batch.return_[valid].double()
-        expected = 1 - (return_ - value).var(correction=0) / return_.var(correction=0)
-        assert not valid.all()
-        assert found.shape == (() if AlgoCls is A2C else (1,))
-        assert float(found) == pytest.approx(float(expected), abs=1e-5)
-        assert explained_variance(value, return_) == pytest.approx(float(expected))
-    assert "explainedVariance" in AlgoCls.opt_info_fields
 
 
 # ---- augmentation ----
@@ -203,8 +161,3 @@ def test_a_shift_of_images_serves_deep_q_learning_too() -> None:
     assert torch.equal(shifted, by_hand)
     inverted = first_batch(augment=lambda observation, n_leading, generator: 255 - observation)
     assert np.array_equal(inverted, 255 - plain.numpy())
-
-
-def test_an_augmentation_and_a_shift_are_one_too_many() -> None:
-    with pytest.raises(ValueError, match=r"SAC: random_shift is 2 and augment is RandomShift\(pad=4\); expected one"):
-        SAC(random_shift=2, augment=RandomShift(4))
