@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -64,42 +65,35 @@ def test_ppo_says_that_its_learning_rate_goes_to_zero() -> None:
     assert remarks(WithoutClip(learning_rate=1e-3)) == dict(learning_rate=f"0.001 {TO_ZERO}")
 
 
+dqn = partial(build, DQN, **REPLAY)
+dqn_100 = partial(dqn, eps_steps=100)
+SCHEDULE = Linear(0, 1, steps=50)
+
+
 @pytest.mark.parametrize(
     ("algo", "expected"),
     [
+        (A2C(), {}),
         (A2C(reward_clip=5.0), dict(reward_clip="not used without normalize_reward")),
         (A2C(reward_clip=5.0, normalize_reward=True), {}),
-        (DQN(**REPLAY, eps_steps=100), {}),
+        (dqn_100(), {}),
+        (dqn_100(replay_ratio=3.3), dict(replay_ratio="3.3 rounded to 3, whole updates an iteration")),
+        (dqn_100(replay_ratio="lin_3.3_1"), {}),
+        (dqn_100(replay_on_device=True), dict(replay_on_device="not used, the agent is on the CPU, as the replay is")),
+        (dqn_100(replay_on_device=False), {}),
+        (dqn_100(min_steps_learn=70), dict(min_steps_learn="70 rounded to 96, whole iterations")),
+        (dqn(eps_steps=400), dict(eps_steps="400, longer than the run, which ends at 80 % of them")),
+        (dqn(eps_steps=3200), {}),  # which is a warning
+        (dqn(eps_steps=500, eps_schedule=SCHEDULE), dict(eps_steps="not used, eps_schedule is given")),
+        (dqn(eps_schedule=SCHEDULE), {}),
+        (dqn_100(pri_alpha=0.5), dict(pri_alpha="not used, prioritized_replay is False")),
+        (dqn_100(IndexCls=PrioritizedIndex, pri_alpha=0.5, pri_beta=0.5), {}),
         (
-            DQN(**REPLAY, eps_steps=100, replay_ratio=3.3),
-            dict(replay_ratio="3.3 rounded to 3, whole updates an iteration"),
-        ),
-        (DQN(**REPLAY, eps_steps=100, replay_ratio="lin_3.3_1"), {}),
-        (
-            DQN(**REPLAY, eps_steps=100, replay_on_device=True),
-            dict(replay_on_device="not used, the agent is on the CPU, as the replay is"),
-        ),
-        (DQN(**REPLAY, eps_steps=100, replay_on_device=False), {}),
-        (
-            DQN(replay_size=600, min_steps_learn=70, eps_steps=100),
-            dict(min_steps_learn="70 rounded to 96, whole iterations"),
-        ),
-        (DQN(**REPLAY, eps_steps=320), {}),
-        (DQN(**REPLAY, eps_steps=400), dict(eps_steps="400, longer than the run, which ends at 80 % of them")),
-        (DQN(**REPLAY, eps_steps=3200), {}),  # which is a warning
-        (
-            DQN(**REPLAY, eps_steps=50, eps_schedule=Linear(0, 1, steps=50)),
-            dict(eps_steps="not used, eps_schedule is given"),
-        ),
-        (DQN(**REPLAY, eps_schedule=Linear(0, 1, steps=50)), {}),
-        (DQN(**REPLAY, eps_steps=100, pri_alpha=0.5), dict(pri_alpha="not used, prioritized_replay is False")),
-        (DQN(**REPLAY, eps_steps=100, IndexCls=PrioritizedIndex, pri_alpha=0.5, pri_beta=0.5), {}),
-        (
-            DQN(**REPLAY, eps_steps=100, prioritized_replay=True, pri_beta_steps=1600),
+            dqn_100(prioritized_replay=True, pri_beta_steps=1600),
             dict(pri_beta_steps="1,600, longer than the run, which ends at 20 % of them"),
         ),
         (
-            DQN(**REPLAY, eps_steps=100, prioritized_replay=True, pri_beta=0.5, pri_beta_init=0.3, pri_eta=0.5),
+            dqn_100(prioritized_replay=True, pri_beta=0.5, pri_beta_init=0.3, pri_eta=0.5),
             dict(pri_beta_init="not used, pri_beta is given", pri_eta="not used, it is for sequences"),
         ),
         (
@@ -110,22 +104,8 @@ def test_ppo_says_that_its_learning_rate_goes_to_zero() -> None:
     ],
 )  # fmt: skip
 def test_what_becomes_of_settings(algo: Any, expected: dict[str, str]) -> None:
-    assert remarks(algo) == expected
-
-
-@pytest.mark.parametrize(
-    "algo",
-    [
-        DQN(**REPLAY, eps_steps=100, pri_alpha=0.5),
-        DQN(**REPLAY, eps_steps=500, eps_schedule=Linear(0, 1, steps=50)),
-        A2C(reward_clip=5.0),
-        A2C(),
-    ],
-)
-def test_an_algorithm_made_of_a_record_has_the_same_cautions(algo: Any) -> None:
-    """A record has the defaults too, which nobody has given."""
-    again = type(algo)(**all_settings(algo))
-    assert remarks(again) == remarks(algo)
+    """Of an algorithm that is made of a record too, which has the defaults that nobody has given."""
+    assert remarks(algo) == remarks(type(algo)(**all_settings(algo))) == expected
 
 
 QUICK: dict[str, Any] = dict(**REPLAY, target_update_interval=4)

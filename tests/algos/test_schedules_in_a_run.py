@@ -1,4 +1,4 @@
-"""Hyper-parameters that follow a schedule, or are given another value, act from then on in the updates of a run."""
+"""How often a run updates, on what and by which numbers: settings, schedules, and values that are set in the run."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rlpyt.algos import DQN, PPO, R2D1, TD3
 from rlpyt.algos.replay_feed import ReplayFeed
 from rlpyt.core import rows_consumed, rows_per_update
 from rlpyt.functional import Piecewise
+from rlpyt.samplers import CpuSampler
 from tests.algos.small_problems import RandomEnv, build, copied, optimize, set_up
 
 STEPS = 32  # of an iteration: 8 time steps of 4 environments
@@ -57,6 +58,21 @@ def test_the_replay_ratio_is_rounded_to_whole_updates_in_each_iteration() -> Non
             algo.replay_ratio = 0.5
 
     assert counts(DQN(**REPLAY, replay_ratio=1), q_agent(), 5, None, change) == [0, 4, 4, 2, 2]
+
+
+@pytest.mark.parametrize(("replay_ratio", "batch_size", "updates"), [(8, 32, 8), (4, 16, 8), (0.5, 8, 2), (2, 24, 3)])
+def test_the_replay_ratio_is_rows_consumed_by_rows_collected(replay_ratio: Any, batch_size: int, updates: int) -> None:
+    algo = DQN(**{**REPLAY, "min_steps_learn": 5 * STEPS, "batch_size": batch_size}, replay_ratio=replay_ratio)
+    assert counts(algo, q_agent(), 8) == [0] * 4 + [updates] * 4
+    assert algo.plan()["updates an iteration"] == updates
+    assert updates == 3 or updates * batch_size / STEPS == replay_ratio
+
+
+@pytest.mark.parametrize(("steps", "first"), [(0, 1), (STEPS, 1), (STEPS + 1, 2), (5.5 * STEPS, 6), (7 * STEPS, 7)])
+def test_the_first_update_waits_for_so_many_steps(steps: float, first: int) -> None:
+    algo = DQN(**{**REPLAY, "min_steps_learn": steps}, replay_ratio=2)
+    assert [n > 0 for n in counts(algo, q_agent(), 7)] == [itr + 1 >= first for itr in range(7)]
+    assert algo.plan()["first update at step"] == first * STEPS >= steps
 
 
 def test_a_replay_ratio_without_an_update_in_the_whole_run_is_refused() -> None:
@@ -183,24 +199,29 @@ LINE: dict[str, Any] = dict(pri_beta_init=0.2, pri_beta_final=0.6, pri_beta_step
         (dict(pri_alpha=at(0.9, 0.8, 0.3)), "alpha", [0.9, 0.9, 0.9, 0.8, 0.3]),
         (dict(pri_beta=at(0.9, 0.8, 0.3)), "beta", [0.9, 0.9, 0.9, 0.8, 0.3]),
         (dict(pri_eta=at(0.9, 0.8, 0.3)), "eta", [0.9, 0.9, 0.9, 0.8, 0.3]),
+        (dict(discount=at(0.9, 0.8, 0.3)), "discount", [0.9, 0.9, 0.9, 0.8, 0.3]),
         (LINE, "beta", [0.2, 0.3, 0.4, 0.5, 0.6]),
         (dict(LINE, pri_beta=0.7), "beta", [0.7] * 5),
     ],
 )
-def test_exponents_of_priorities_follow_their_schedules(settings: Any, name: str, expected: list[float]) -> None:
-    """The same to append and to learn."""
+def test_numbers_of_the_replay_follow_their_schedules(settings: Any, name: str, expected: list[float]) -> None:
+    """The same to append, which computes the priorities of new rows, and to learn."""
     algo = DQN(**REPLAY, replay_ratio=0.25, prioritized_replay=True, **settings)
     sampler = set_up(algo, q_agent(), RandomEnv)
-    seen, given = dict[int, dict[str, Any]](), algo.replay.set_hyper
+    replay: Any = algo.replay
+    seen: list[float] = []
 
-    def set_hyper(**kwargs: Any) -> None:
-        assert seen.setdefault(itr, kwargs) == kwargs
-        given(**kwargs)
+    def watched(call: Any) -> Any:
+        def watching(*args: Any) -> Any:
+            seen.append(getattr(replay.index if name in ("alpha", "beta") else replay, name))
+            return call(*args)
 
-    algo.replay.set_hyper = set_hyper  # type: ignore[method-assign]
+        return watching
+
+    replay.append_samples, replay.sample_batch = map(watched, (replay.append_samples, replay.sample_batch))
     for itr in range(5):
         optimize(algo, itr, sampler.obtain_samples(itr)[0])
-    assert [x[name] for x in seen.values()] == pytest.approx(expected)
+    assert seen == pytest.approx([expected[0], *(x for x in expected[1:] for _ in range(2))])
 
 
 def test_a_script_learns_without_a_new_batch_by_the_settings_of_now() -> None:
@@ -270,3 +291,29 @@ def test_exploration_follows_a_schedule_of_its_own(settings: Any, of_agent: Any,
     plan: dict[str, Any] = algo.plan()
     assert "eps_steps" not in plan
     assert not any("eps_steps" in warning for warning in plan["warnings"])
+
+
+class Crowd(RandomEnv):
+    """So many actions that one at random is hardly ever the greedy one."""
+
+    def __init__(self) -> None:
+        super().__init__(spaces.Discrete(1000))
+
+
+@pytest.mark.parametrize("workers", [{}, dict(SamplerCls=CpuSampler, n_workers=2)])
+def test_epsilon_anneals_over_eps_steps_wherever_actions_are_chosen(workers: dict[str, Any]) -> None:
+    T, B = 50, 8
+    algo = DQN(eps_steps=4 * T * B, min_steps_learn=5 * T * B, replay_size=10_000, batch_size=T * B, replay_ratio=1)
+    agent = DqnAgent(eps_init=0.9, eps_final=0.1, model_kwargs=dict(hidden_sizes=4))
+    sampler = set_up(algo, agent, Crowd, T=T, B=B, n_itr=6, **workers)
+    try:
+        for itr in range(5):  # none of these learns before the last
+            samples = copied(sampler.obtain_samples(itr)[0])
+            expected = 0.9 + (0.1 - 0.9) * min(itr / 4, 1)
+            valid = samples.env.valid
+            explored = samples.agent.action != samples.agent.agent_info.q.argmax(-1)
+            share = explored[valid].float().mean().item()
+            assert share == pytest.approx(expected, abs=4 * (0.25 / int(valid.sum())) ** 0.5), itr
+            optimize(algo, itr, samples)
+    finally:
+        sampler.shutdown()
