@@ -300,7 +300,7 @@ class Crowd(RandomEnv):
         super().__init__(spaces.Discrete(1000))
 
 
-@pytest.mark.parametrize("workers", [{}, dict(SamplerCls=CpuSampler, n_workers=2)])
+@pytest.mark.parametrize("workers", [{}, dict(SamplerCls=CpuSampler, n_workers=2, start_method="here")])
 def test_epsilon_anneals_over_eps_steps_wherever_actions_are_chosen(workers: dict[str, Any]) -> None:
     T, B = 50, 8
     algo = DQN(eps_steps=4 * T * B, min_steps_learn=5 * T * B, replay_size=10_000, batch_size=T * B, replay_ratio=1)

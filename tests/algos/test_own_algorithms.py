@@ -1,17 +1,19 @@
-"""Metrics of a subclass's own: what a loss gives beside the loss is logged, in every family."""
+"""Algorithms of a user's own: what losses return and log, `append` and `learn`, one from scratch, steps by name."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
 import torch
 from gymnasium import spaces
 
-from rlpyt.agents import DdpgAgent, DqnAgent, PgAgent
-from rlpyt.algos import A2C, DDPG, DQN, PPO, OffPolicyAlgo
-from tests.algos.small_problems import RandomEnv, optimize, set_up
+from rlpyt.agents import CategoricalPgAgent, DdpgAgent, DqnAgent, PgAgent, SacAgent
+from rlpyt.algos import A2C, DDPG, DQN, PPO, SAC, OffPolicyAlgo, RlAlgorithm, VTrace
+from rlpyt.core import rows_per_update
+from tests.algos.small_problems import RandomEnv, build, check_parameters, optimize, parameters64, set_up, train
 
 REPLAY: dict[str, Any] = dict(min_steps_learn=16, replay_size=64, replay_ratio=1, batch_size=8)
 
@@ -128,12 +130,7 @@ def learn_changed(Base: Any, method: str, change: Any) -> None:
 @pytest.mark.parametrize(
     ("Base", "method", "change", "said"),
     [
-        (
-            PPO,
-            "loss",
-            lambda x: (x[0].expand(4), x[1]),
-            r"as its loss a tensor \[4\] with a gradient; expected one num",
-        ),
+        (PPO, "loss", lambda x: (x[0].expand(4), x[1]), r"as its loss a tensor \[4\] with a gradient; expected one"),
         (DQN, "td_loss", lambda x: (x[0].detach(), x[1]), r"a tensor \[\] without a gradient; expected one num"),
         # [M, M] of [1, M] and [M, 1]
         (DDPG, "q_target", lambda y: y[:, None], r"\[8, 1\]; expected losses \[1\] and targets \[8\] of action values"),
@@ -147,6 +144,103 @@ def test_a_loss_or_metric_that_cannot_be_meant_is_told_what_it_is(
         learn_changed(Base, method, change)
 
 
-def test_an_algorithm_without_an_update_is_told_what_it_needs() -> None:
+# ---- two calls, and an algorithm from scratch ----
+
+SMALL: dict[str, Any] = dict(hidden_sizes=8)
+KINDS: dict[str, Any] = {
+    "A2C": (A2C, {}, CategoricalPgAgent, None),
+    "VTrace": (VTrace, {}, CategoricalPgAgent, None),
+    "PPO": (PPO, {}, CategoricalPgAgent, None),
+    "DQN": (DQN, REPLAY, DqnAgent, None),
+    "SAC": (SAC, REPLAY, SacAgent, dict(action_space=BOX)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_append_and_learn_are_optimize_agent_and_leave_the_modes_to_the_runner(kind: str) -> None:
+    AlgoCls, settings, AgentCls, env_kwargs = KINDS[kind]
+    agents, metrics = [], []
+    for in_two in (False, True):
+        algo, agent = AlgoCls(**settings), AgentCls(model_kwargs=SMALL)
+        sampler = set_up(algo, agent, RandomEnv, env_kwargs)
+        for itr in range(4):
+            samples = sampler.obtain_samples(itr)[0]
+            agent.train_mode(itr)
+            agent.train_mode = agent.eval_mode = lambda itr: pytest.fail("modes are the runner's")
+            if in_two:
+                assert algo.append(itr, samples) is None
+                last = algo.learn(itr)
+            else:
+                last = algo.optimize_agent(itr, samples)
+            del agent.train_mode, agent.eval_mode
+        agents.append(agent)
+        metrics.append(last)
+    check_parameters(agents[1], parameters64(agents[0]), rtol=0, atol=0)
+    assert metrics[0].keys() == metrics[1].keys()
+    assert all(torch.equal(metrics[0][name], metrics[1][name]) for name in metrics[0])
+
+
+# ---- an algorithm from scratch ----
+
+
+class OwnLearn(RlAlgorithm[Any]):
+    opt_info_fields = ("loss", "gradNorm")
+
+    def initialize(self, agent: Any, run: Any) -> None:
+        super().initialize(agent, run)
+        self.batch_size = run.batch_spec.size
+
+    def learn(self, itr: int) -> dict[str, torch.Tensor]:
+        agent, env = self.samples
+        _, value = self.agent(env.observation, agent.prev_action, env.prev_reward)
+        loss = value[env.valid].square().mean()
+        return {"loss": loss.detach(), "gradNorm": self.gradient_step(loss, self.hyper(itr * self.steps_per_itr))}
+
+
+class OwnOptimizeAgent(RlAlgorithm[Any]):
+    def optimize_agent(self, itr: int, samples: Any) -> Any:
+        self.update_counter += 1
+        return {}
+
+
+def test_an_algorithm_from_scratch_has_one_way_to_learn() -> None:
+    algo = OwnLearn(learning_rate=0.1)
+    train(algo, CategoricalPgAgent(model_kwargs=SMALL), RandomEnv, n_itr=3)
+    assert (algo.update_counter, rows_per_update(algo)) == (3, 32)
+    other = OwnOptimizeAgent()
+    train(other, CategoricalPgAgent(model_kwargs=SMALL), RandomEnv, n_itr=3)
+    assert other.update_counter == 3
+    with pytest.raises(AttributeError, match=r"has no 'batch_size'. It is the rows .* Set it in initialize"):
+        rows_per_update(other)
+    with pytest.raises(TypeError, match="RlAlgorithm: has no way to learn; expected a method learn"):
+        build(RlAlgorithm).learn(0)
     with pytest.raises(TypeError, match=r"OffPolicyAlgo: has no way to learn; expected a method update\(self, batch"):
         learn(OffPolicyAlgo(**REPLAY), DqnAgent())
+
+
+def test_append_with_the_arguments_of_before_is_refused() -> None:
+    class Mine(DQN):
+        def append(self, itr: int, samples: Any, now: Any) -> None:  # type: ignore[override]
+            pass
+
+    with pytest.raises(TypeError, match=r"Mine.append\(self, itr, samples, now\) does not fit .* append\(self, itr, s"):
+        Mine()
+
+
+# ---- steps by name ----
+
+
+def test_steps_of_every_optimiser_by_name_and_the_one_that_is_counted() -> None:
+    algo = SAC(**REPLAY, learning_rate=0.1, q_learning_rate=0.2, alpha_learning_rate=0.3)
+    agent = build(SacAgent, model_kwargs=SMALL)
+    set_up(algo, agent, RandomEnv, dict(action_space=BOX))
+    assert list(algo.descents) == ["pi", "q", "alpha"]
+    parameters = {"pi": agent.pi_parameters(), "q": agent.q_parameters(), "alpha": [algo.log_alpha]}
+    for name, rate, count in (("pi", 0.1, 0), ("q", 0.2, 1), ("alpha", 0.3, 1)):
+        loss = torch.stack([p.square().sum() + p.sum() for p in parameters[name]]).sum()
+        step = algo.gradient_step if name == "q" else partial(algo.descents.step, name)
+        assert step(loss, algo.hyper(0)) > 0
+        assert algo.descents[name].optimizer.param_groups[0]["lr"] == rate
+        assert algo.update_counter == count
+    with pytest.raises(RuntimeError, match=r"SAC: gradient_step has no optimiser; expected 'model' .*'pi', 'q', 'alp"):
+        algo.descents.step("model", loss, algo.hyper(0))
