@@ -201,18 +201,12 @@ class Conv2dModel(nn.Sequential):
 class Conv2dHeadModel(nn.Module):
     """Convolutions, then fully connected layers; images [..., C, height, width] become [..., output_size].
 
-    The arguments are those of rlpyt 0.1; see `ConvSettings` for the sizes.
-
     Args:
         image_shape: (C, height, width).
-        channels: of each convolution.
-        kernel_sizes: of each convolution.
-        strides: of each convolution.
+        channels: see `Conv2dModel`, also for all arguments that are not named here.
         hidden_sizes: see `MlpModel`.
         output_size: see `MlpModel`.
-        paddings: of each convolution; None is 0.
         nonlinearity: of all layers.
-        use_maxpool: whether to shrink by max pooling instead of by strides.
 
     Raises:
         ValueError: if the convolutions leave nothing of the image.
