@@ -1,4 +1,4 @@
-"""What environments tell of a step beside its observation: flags, and info, whose fields are recorded in the samples.
+"""Info of environments, whose fields are recorded in the samples, and the flags of their steps.
 
 Buffers hold numbers of a fixed shape. info may hold anything, and other fields at other steps. The fields that are
 named and can be stored are recorded. The others reach the classes that see each step (TrajInfo), and one notice names
