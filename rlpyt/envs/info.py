@@ -22,7 +22,7 @@ FINAL_KEYS = {
     "closing_observation": "closing_info",
 }
 """Names by which environments that reset themselves give the final observation of an episode, and those of its info."""
-SEVERAL_AGENTS = "agents of rlpyt act in environments of one agent, see docs/own_environment.md, Several agents"
+SEVERAL_AGENTS = "agents of rlpyt act in environments of one agent, see docs/howto/own_environment.md, Several agents"
 RESERVED = ("traj_done", "game_score", *SUCCESS_KEYS)
 """Fields that samplers and TrajInfo read by themselves."""
 _RECORDED_FROM = {"f": "fiub", "i": "iub", "u": "iub", "b": "b"}
@@ -74,7 +74,7 @@ def info_recorder(
     if masks:
         notice += (
             f" No agent sees {' or '.join(masks)}: to mask actions, put it into a Dict observation, for a model of "
-            "your own that gives masked actions the logit -inf (docs/own_environment.md)."
+            "your own that gives masked actions the logit -inf (docs/howto/own_environment.md)."
         )
     if not names:
         return InfoRecorder(None, lambda info: None, notice)
