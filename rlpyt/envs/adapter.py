@@ -365,7 +365,7 @@ def seeded_reset(env: Any) -> Callable[[int], Any]:
         except TypeError:
             return seed_apart(seed)
 
-    ways = {"unknown": try_keyword, "apart": seed_apart, "position": env.reset}
+    ways: dict[str, Callable[[int], Any]] = {"unknown": try_keyword, "apart": seed_apart, "position": env.reset}
     return ways.get(_way_of_seed(env), lambda seed: env.reset(seed=seed))
 
 

@@ -145,7 +145,8 @@ class _Plays(Generic[AnyEnv]):
     a_seed = "a seed"
 
     def __init__(self, env: AnyEnv, advice: dict[str, str]) -> None:
-        self.env, self.advice = env, advice
+        self.env: AnyEnv = env
+        self.advice = advice
         self._infos: list[dict[str, Any]] = []
         self._seconds: list[float] = []
         self._unfit: set[str] = set()  # fields of info that are no numbers, whatever their parts are

@@ -305,7 +305,7 @@ def test_a_reward_may_be_an_array_of_one_element():
 class Reversed(Sampled):
     def __init__(self):
         super().__init__(action_space=spaces.Box(-1, 1, (2,)))
-        self.action_space.high[0] = -2
+        self.action_space.high[0] = -2  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
