@@ -54,7 +54,7 @@ class EnvExamples(NamedTuple):
 
 Seen: TypeAlias = tuple[str, Buffer]
 """What an environment was asked for, such as "step 3", and a copy of the values that it gave."""
-AnyEnv = TypeVar("AnyEnv", EnvAdapter, VectorEnvAdapter)
+AnyEnv = TypeVar("AnyEnv", bound=EnvAdapter | VectorEnvAdapter)
 
 
 def check_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:

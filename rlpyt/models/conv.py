@@ -19,6 +19,7 @@ from torch import nn
 
 from rlpyt.models.mlp import MlpModel, Nonlinearity
 from rlpyt.models.utils import conv2d_output_shape
+from rlpyt.namedarraytuple import Buffer
 
 Init = TypeVar("Init", bound=Callable[..., None])
 
@@ -119,19 +120,10 @@ class PixelConv2d(nn.Conv2d):
         """Read uint8 as value / high."""
         self.divisor = None if high == 255 else torch.tensor(float(high), device=self.weight.device)
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, torch.Tensor],
-        prefix: str,
-        metadata: dict[str, object],
-        strict: bool,
-        missing: list[str],
-        unexpected: list[str],
-        errors: list[str],
-    ) -> None:
-        match_divisor(self.divisor, 255.0, state_dict, prefix, errors)
+    def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *rest: Buffer) -> None:
+        match_divisor(self.divisor, 255.0, state_dict, prefix, errors=rest[-1])
         self.is_loaded = True
-        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, unexpected, errors)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Return the convolution of images [B, C, height, width]."""

@@ -21,6 +21,7 @@ from rlpyt.models.conv import Conv2dHeadModel, ConvSettings, PixelConv2d, match_
 from rlpyt.models.mlp import Nonlinearity
 from rlpyt.models.running_mean_std import RunningMeanStdModel
 from rlpyt.models.utils import as_sizes
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import is_image, subspaces
 
 Observation: TypeAlias = "torch.Tensor | tuple[Observation, ...]"
@@ -88,19 +89,10 @@ class VectorEncoder(Encoder[torch.Tensor]):
         if self.divisor is None and isinstance(space, spaces.Box) and space.dtype == np.uint8:
             self.divisor = torch.tensor(255.0 if self._is_from_before else 1.0)
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, torch.Tensor],
-        prefix: str,
-        metadata: dict[str, object],
-        strict: bool,
-        missing: list[str],
-        unexpected: list[str],
-        errors: list[str],
-    ) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *rest: Buffer) -> None:
         self._is_from_before = f"{prefix}divisor" not in state_dict
-        match_divisor(self.divisor, 1.0, state_dict, prefix, errors)
-        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, unexpected, errors)
+        match_divisor(self.divisor, 1.0, state_dict, prefix, errors=rest[-1])
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _flat(self, observation: torch.Tensor) -> torch.Tensor:
         x = observation.float() if self.divisor is None else observation / self.divisor
