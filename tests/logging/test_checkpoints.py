@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import json
 import os
-import pickle
 import random
 import signal
 import subprocess
@@ -19,7 +17,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 import pytest
 import torch
 
@@ -136,51 +133,50 @@ def test_checkpoints_come_back_and_share_segments(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"{7:012d}", f"{8:012d}", "segments"]
 
 
-def test_run_without_checkpoints_leaves_no_folder(tmp_path):
-    with opened(tmp_path / "checkpoints") as checkpoints:
-        assert checkpoints.steps() == []
-        checkpoints.continue_from(None)
-    assert not (tmp_path / "checkpoints").exists()
+@pytest.fixture
+def late(monkeypatch):
+    """Return an event for which every writer of rows waits."""
+    goes_on, write = threading.Event(), RingWriter.write
 
-
-def test_state_is_that_of_the_save_though_the_run_goes_on(tmp_path, monkeypatch):
-    """The thread begins after the run has changed everything that it may change."""
-    goes_on, ring = threading.Event(), ring_at(3)
-    write = RingWriter.write
-
-    def late(*args):
+    def write_late(*args):
         assert goes_on.wait(20)
         write(*args)
 
-    monkeypatch.setattr(RingWriter, "write", late)
+    monkeypatch.setattr(RingWriter, "write", write_late)
+    return goes_on
+
+
+@pytest.mark.parametrize(("copied", "n_rows"), [(0, 3), (1 << 20, 5 * ROWS)])
+def test_state_is_that_of_the_save_though_the_run_goes_on(tmp_path, monkeypatch, late, copied, n_rows):
+    """The thread begins after the run has changed the newest rows, and of a small ring, which is copied, all."""
+    monkeypatch.setattr(segments, "COPIED_BYTES", copied)
+    ring = ring_at(3)
     state: Any = state_of(3, ring)
     info: Any = {"itr": 3, "list": [1]}
-    before = copy_of(ring)
     with opened(tmp_path) as checkpoints:
         assert checkpoints.save(3, state, info) is None
         state["weights"].fill_(-1)
         info["list"].append(2)
-        ring.write(3, salt=77)  # changes the newest rows too
-        goes_on.set()
+        ring.write(n_rows, salt=77)
+        late.set()
         assert checkpoints.finish() is None
-        saved = checkpoints.read(3)
-        assert saved.info["list"] == [1]
-        loaded = Ring(T, 2)
-        loaded.load(saved.state["algo"]["replay"])
-        check(loaded, before)
-        assert (saved.state["weights"] == 3).all()
+        assert checkpoints.read(3).info["list"] == [1]
+        check_saved(checkpoints.read(3))
 
 
-def test_what_is_no_plain_data_is_refused_at_once(tmp_path):
+@pytest.mark.parametrize(
+    ("state", "info", "said"),
+    [
+        ({"x": object()}, {}, "object"),
+        ({}, {"x": float("nan")}, "JSON"),
+        ({"a.b": ring_at(1).state(), "a": {"b": ring_at(1).state()}}, {}, r"two rings have the path 'a\.b'"),
+        ({"a/b": ring_at(1).state()}, {}, "Rename the keys"),
+    ],
+)
+def test_what_is_no_plain_data_is_refused_at_once(tmp_path, state, info, said):
     with opened(tmp_path) as checkpoints:
-        with pytest.raises(TypeError, match="object"):
-            checkpoints.save(1, {"x": object()}, {})
-        with pytest.raises(ValueError, match="JSON"):
-            checkpoints.save(1, {}, {"x": float("nan")})
-        with pytest.raises(ValueError, match=r"two rings have the path 'a\.b'"):
-            checkpoints.save(1, {"a.b": ring_at(1).state(), "a": {"b": ring_at(1).state()}}, {})
-        with pytest.raises(ValueError, match="Rename the keys"):
-            checkpoints.save(1, {"a/b": ring_at(1).state()}, {})
+        with pytest.raises((TypeError, ValueError), match=said):
+            checkpoints.save(1, state, info)
         assert checkpoints.steps() == []
         save(checkpoints, 1)
         check_saved(checkpoints.read(1))
@@ -286,20 +282,6 @@ def test_damage_is_found_and_the_checkpoint_before_taken(folder, kind, how):
             check_saved(checkpoints.read(step))
 
 
-def test_no_flipped_bit_of_the_manifest_passes(folder):
-    path = own_files(folder)["manifest"]
-    whole = CheckpointFiles(folder).info(7)
-    n_found = 0
-    for where in range(0, path.stat().st_size, 3):
-        flip(path, where)
-        try:
-            assert CheckpointFiles(folder).info(7) == whole, where  # a space became another
-        except CheckpointError:
-            n_found += 1
-        flip(path, where)
-    assert n_found > 150
-
-
 def test_manifest_of_another_step_is_refused(folder):
     place(folder, 7).rename(place(folder, 9))
     with opened(folder) as checkpoints, pytest.raises(CheckpointError, match="of step 7; expected 9"):
@@ -332,14 +314,10 @@ class Code:
         return os.mkdir, ("ran",)
 
 
-@pytest.mark.parametrize("as_archive", [True, False])
-def test_code_in_a_file_is_refused(folder, as_archive, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_code_in_a_file_is_refused(folder, monkeypatch):
+    monkeypatch.chdir(folder)
     path = own_files(folder)["content"]
-    if as_archive:
-        torch.save({"state": Code()}, path)
-    else:
-        path.write_bytes(pickle.dumps({"state": Code()}))
+    torch.save({"state": Code()}, path)
     reseal(folder, 7)
     with opened(folder) as checkpoints, pytest.raises(CheckpointError, match=str(path)):
         checkpoints.read(7)
@@ -440,39 +418,6 @@ def test_full_disk_of_the_last_save_is_told_by_close(tmp_path, monkeypatch):
     with full_at(monkeypatch, 1), opened(tmp_path) as checkpoints:
         checkpoints.save(1, {}, {})
         assert "step 1 is missing" in str(checkpoints.save(2, {}, {}))
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """Return a file system of 1 MB."""
-    mounted = tmp_path / "disk"
-    mounted.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(mounted)]
-    try:
-        done = subprocess.run(command, check=False, capture_output=True, timeout=30).returncode == 0
-    except FileNotFoundError:
-        done = False
-    if not done:
-        pytest.skip("this user may not mount a file system")
-    yield mounted
-    subprocess.run(["umount", "-l", str(mounted)], check=True, timeout=30)
-
-
-def test_full_disk_and_then_a_freed_one(small_disk):
-    ballast = small_disk / "ballast"
-    with opened(small_disk / "checkpoints") as checkpoints:
-        save(checkpoints, 1)
-        with contextlib.suppress(OSError), open(ballast, "wb", buffering=0) as file:
-            while file.write(bytes(4096)):
-                pass
-        for step in (2, 3):
-            assert checkpoints.save(step, state_of(step, ring_at(step)), {"itr": step}) is None
-            assert "No space left on device" in str(checkpoints.finish())
-            check_saved(checkpoints.read(1))
-        ballast.unlink()
-        save(checkpoints, 4)
-        assert checkpoints.steps() == [4, 1]
-    check_saved(newest(small_disk / "checkpoints"))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="drops the rights of root")
@@ -615,17 +560,10 @@ def test_error_of_the_thread_reaches_the_run(tmp_path, monkeypatch):
         assert threads() == []
 
 
-def test_interrupt_of_a_wait_loses_nothing(tmp_path, monkeypatch):
-    goes_on, write = threading.Event(), RingWriter.write
-
-    def late(*args):
-        assert goes_on.wait(20)
-        write(*args)
-
+def test_interrupt_of_a_wait_loses_nothing(tmp_path, late):
     def interrupt(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RingWriter, "write", late)
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
         with opened(tmp_path) as checkpoints:
@@ -633,7 +571,7 @@ def test_interrupt_of_a_wait_loses_nothing(tmp_path, monkeypatch):
             signal.setitimer(signal.ITIMER_REAL, 0.1)
             with pytest.raises(KeyboardInterrupt):
                 checkpoints.finish()
-            goes_on.set()
+            late.set()
             assert checkpoints.close() is None
             check_saved(checkpoints.read(3))
     finally:
@@ -703,20 +641,17 @@ def test_run_waits_after_it_was_too_fast(tmp_path, monkeypatch):
         check_saved(checkpoints.read(7))
 
 
-def test_run_waits_where_nearly_all_of_a_full_ring_is_new(tmp_path, monkeypatch):
-    write = RingWriter.write
-
-    def write_late(*args: Any) -> None:
-        time.sleep(0.2)
-        write(*args)
-
-    monkeypatch.setattr(RingWriter, "write", write_late)
+def test_run_waits_where_nearly_all_of_a_full_ring_is_new(tmp_path, late):
     ring = ring_at(0)
     with opened(tmp_path) as checkpoints:
         for step, t in {1: T - 4, 2: T + 3, 3: 4}.items():
+            late.clear()
+            timer = threading.Timer(0.2, late.set)
+            timer.start()
             ring.write(t)
             checkpoints.save(step, {"ring": ring.state()}, {})
             assert (checkpoints.steps()[:1] == [step]) == (step == 2)
+            timer.join()
             assert checkpoints.finish() is None
 
 
@@ -906,37 +841,3 @@ def test_replicas_go_on_from_the_same_checkpoint(tmp_path):
             return saved.step
 
     assert in_threads(resume) == [1, 1]
-
-
-def test_the_rows_of_a_small_ring_are_copied(tmp_path, monkeypatch):
-    monkeypatch.setattr(segments, "COPIED_BYTES", 1 << 20)
-    write, goes_on = RingWriter.write, threading.Event()
-
-    def write_late(*args: Any) -> None:
-        assert goes_on.wait(20)
-        write(*args)
-
-    monkeypatch.setattr(RingWriter, "write", write_late)
-    ring = ring_at(3)
-    before = copy_of(ring)
-    with opened(tmp_path) as checkpoints:
-        checkpoints.save(3, state_of(3, ring), {})
-        for _ in range(5):
-            ring.write(ROWS, salt=77)  # the whole ring
-        goes_on.set()
-        assert checkpoints.finish() is None
-        loaded = Ring(T, 2)
-        loaded.load(checkpoints.read(3).state["algo"]["replay"])
-        check(loaded, before)
-
-
-def test_arrays_numbers_and_keys_come_back(tmp_path):
-    with opened(tmp_path) as checkpoints:
-        state: Any = {"array": np.arange(3), "scalar": np.float64(2.5), 3: {"x": (1, 2)}}
-        checkpoints.save(1, state, {"n": (1, 2)})
-        assert checkpoints.finish() is None
-        saved: Any = checkpoints.read(1)
-    assert saved.state["array"].tolist() == [0, 1, 2]
-    assert saved.state["scalar"] == 2.5
-    assert saved.state[3] == {"x": (1, 2)}
-    assert saved.info["n"] == [1, 2]
