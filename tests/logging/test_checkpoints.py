@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
+import multiprocessing
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +20,6 @@ from typing import Any, BinaryIO
 import pytest
 import torch
 
-import rlpyt.logging
 from rlpyt.logging import checkpoints as checkpoints_module
 from rlpyt.logging import files, segments
 from rlpyt.logging.checkpoint_files import CheckpointFiles, Saved
@@ -33,7 +32,6 @@ from tests.logging.memory_folder import memory_folder
 from tests.logging.test_segments import Ring, check, copy_of
 from tests.runners.thread_replicas import in_threads
 
-ROOT = Path(rlpyt.logging.__file__).parents[2]
 T, ROWS = 32, 5  # of the ring; written between two checkpoints
 
 
@@ -414,10 +412,8 @@ def test_full_disk_of_the_last_save_is_told_by_close(tmp_path, monkeypatch):
     checkpoints = Checkpoints(tmp_path)
     with full_at(monkeypatch, 1):
         checkpoints.save(1, {}, {})
-        assert "step 1 is missing" in str(checkpoints.close())
-    with full_at(monkeypatch, 1), opened(tmp_path) as checkpoints:
-        checkpoints.save(1, {}, {})
         assert "step 1 is missing" in str(checkpoints.save(2, {}, {}))
+        assert "step 2 is missing" in str(checkpoints.close())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="drops the rights of root")
@@ -438,18 +434,9 @@ def test_folder_that_may_not_be_written_to_is_named(tmp_path):
 
 # ---- kills ----
 
-SAVES_FOR_EVER = """
-import os, sys
-from pathlib import Path
-from rlpyt.logging.checkpoints import Checkpoints
-from tests.logging.test_checkpoints import ROWS, check_saved, newest_whole, ring_at, state_of, Agreement, Replicas
 
-folder = Path(sys.argv[1])
-
-def say(text):
-    os.write(1, text.encode())  # at once: a kill must not cut a line in two
-
-def run():
+def save_for_ever(folder: Path, said: Any) -> None:
+    """Go on from what is there and tell each step that is saved; the first one is that of the start."""
     checkpoints = Checkpoints(folder)
     saved = newest_whole(checkpoints, Agreement(Replicas()))
     if saved is not None:
@@ -457,84 +444,45 @@ def run():
     checkpoints.continue_from(saved)
     step = 0 if saved is None else saved.step
     ring = ring_at(step)
-    say(f"begins {step}\\n")
     while True:
+        said.send(step)
         ring.write(ROWS, step)
         step += 1
-        reason = checkpoints.save(step, state_of(step, ring), {"itr": step})
-        assert reason is None
-        say(f"saved {step - 1}\\n")
-
-while sys.stdin.readline():
-    pid = os.fork()
-    if not pid:
-        try:
-            run()
-        except BaseException as error:
-            say(f"failed {error!r}\\n")
-            os._exit(1)
-    say(f"pid {pid}\\n")
-    os.waitpid(pid, 0)
-    say("ended\\n")
-"""
+        assert checkpoints.save(step, state_of(step, ring), {"itr": step}) is None
+        assert checkpoints.finish() is None
 
 
 @pytest.mark.parametrize("n_kills", [3, pytest.param(15, marks=pytest.mark.nightly)])
+@pytest.mark.timeout(60)
 def test_kills_at_random_moments_lose_no_checkpoint_that_was_whole(n_kills, tmp_path):
-    folder, rng = tmp_path / "checkpoints", random.Random(0)
-    starter = subprocess.Popen(
-        [sys.executable, "-c", SAVES_FOR_EVER, str(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )
-    watch = threading.Timer(60, os.killpg, (starter.pid, signal.SIGKILL))
-    watch.start()
-    n_half_written = 0
-    try:
-        for _ in range(n_kills):
-            last = kill_one(starter, rng)
-            with opened(folder) as checkpoints:
-                whole = checkpoints.steps()
-                n_half_written += len(checkpoints.all_steps()) > len(whole)
-                assert len(whole) >= 2  # and those that a kill has left from being removed
-                assert whole[1] == whole[0] - 1
-                assert whole[0] >= last
-                for step in whole:
-                    check_saved(checkpoints.read(step))
-    finally:
-        watch.cancel()
-        os.killpg(starter.pid, signal.SIGKILL)
-        starter.wait()
+    folder, rng, n_half_written = tmp_path / "checkpoints", random.Random(0), 0
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    for _ in range(n_kills):
+        said, of_run = context.Pipe(duplex=False)
+        process = context.Process(target=save_for_ever, args=(folder, of_run))
+        process.start()
+        of_run.close()
+        last = first = said.recv()
+        start = time.monotonic()
+        while last <= max(first, 1):
+            last = said.recv()
+        time.sleep(rng.uniform(0, time.monotonic() - start))
+        process.kill()
+        with contextlib.suppress(EOFError):
+            while True:
+                last = said.recv()
+        process.join()
+        with opened(folder) as checkpoints:
+            whole = checkpoints.steps()
+            n_half_written += len(checkpoints.all_steps()) > len(whole)
+            assert len(whole) >= 2  # and those that a kill has left from being removed
+            assert whole[1] == whole[0] - 1
+            assert whole[0] >= last
+            for step in whole:
+                check_saved(checkpoints.read(step))
     assert whole[0] >= n_kills
     assert n_half_written or n_kills < 15
-
-
-def kill_one(starter: subprocess.Popen[str], rng: random.Random) -> int:
-    """Start a run, kill it at a random moment, and return the last step of which it said that it is saved."""
-    assert starter.stdin is not None
-    assert starter.stdout is not None
-    starter.stdin.write("\n")
-    starter.stdin.flush()
-    pid, first, last, delay = 0, 0, 0, None
-    for line in starter.stdout:
-        what, _, number = line.strip().partition(" ")
-        assert what != "failed", line
-        if what == "ended":
-            return last
-        if what == "pid":
-            pid = int(number)
-        elif what == "begins":
-            first, start = int(number), time.monotonic()
-        elif what == "saved":
-            last = int(number)
-        if pid and last > max(first, 1) and delay is None:
-            delay = threading.Timer(rng.uniform(0, time.monotonic() - start), os.kill, (pid, signal.SIGKILL))
-            delay.start()
-    raise AssertionError("the run ended without a kill")
 
 
 # ---- the thread ----
