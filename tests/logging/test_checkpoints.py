@@ -28,8 +28,7 @@ from rlpyt.logging.segments import CheckpointError, RingWriter
 from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.checkpointing import RunCheckpoints
 from rlpyt.utils.replicas import Replicas
-from tests.logging.memory_folder import memory_folder
-from tests.logging.test_segments import Ring, check, copy_of
+from tests.logging.test_segments import Ring, check, copy_of, flip, memory_folder
 from tests.runners.thread_replicas import in_threads
 
 T, ROWS = 32, 5  # of the ring; written between two checkpoints
@@ -249,12 +248,6 @@ def own_files(folder: Path) -> dict[str, Path]:
     return {**found, "segment": folder / "segments" / min(named_by(folder, 7) - named_by(folder, 6))}
 
 
-def flip(path: Path, where: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[where] ^= 1
-    path.write_bytes(content)
-
-
 @pytest.mark.parametrize("how", ["truncated", "empty", "flipped", "longer", "missing"])
 @pytest.mark.parametrize("kind", ["manifest", "part", "content", "segment"])
 def test_damage_is_found_and_the_checkpoint_before_taken(folder, kind, how):
@@ -457,7 +450,6 @@ def save_for_ever(folder: Path, said: Any) -> None:
 def test_kills_at_random_moments_lose_no_checkpoint_that_was_whole(n_kills, tmp_path):
     folder, rng, n_half_written = tmp_path / "checkpoints", random.Random(0), 0
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
     for _ in range(n_kills):
         said, of_run = context.Pipe(duplex=False)
         process = context.Process(target=save_for_ever, args=(folder, of_run))
