@@ -253,6 +253,7 @@ def test_resume_goes_on_with_the_files(tmp_path):
         ({"run_ID": "../other"}, "got run_ID '../other', expected a number or a name"),
         ({"if_taken": "ask"}, r"got if_taken='ask', expected one of \('next', 'refuse'\)"),
         ({"snapshot_mode": "first"}, "got snapshot_mode 'first'"),
+        ({"verbosity": "loud"}, "got 'loud', expected one of"),
     ],
 )
 def test_wrong_settings_leave_nothing_behind(tmp_path, settings, message):
