@@ -75,7 +75,11 @@ class MlflowSink(TrackerSink):
         known = self._client.get_run(self._id).data.params  # an earlier start may have ended before its first row
         missing = {names[key]: str(value)[:_LONGEST] for key, value in settings.items() if names[key] not in known}
         Param = self._mlflow.entities.Param
-        self.put("settings", missing, lambda part: self._client.log_batch(self._id, params=[Param(*pair) for pair in part.items()]))
+        self.put(
+            "settings",
+            missing,
+            lambda part: self._client.log_batch(self._id, params=[Param(*pair) for pair in part.items()]),
+        )
 
     def log(self, row: Row, step: int) -> None:
         """Log a row: numbers as metrics, text as tags."""

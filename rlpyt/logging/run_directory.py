@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, get_args
 
-from rlpyt.logging.files import lock_file, open_lock, overwrite_json, remove_temporaries, write_json
+from rlpyt.logging.files import lock_file, open_lock, overwrite_json, remove_file, write_json
 from rlpyt.run_records import CHECKPOINTS, LOCK_FILE, STATUS_FILE, printable
 
 _MANIFESTS = f"{CHECKPOINTS}/*/manifest.json"
@@ -54,10 +54,7 @@ def hold_run_directory(
     resume: Resume = False,
     if_taken: IfTaken = "next",
 ) -> Iterator[Path]:
-    """Make `<log_dir>/run_<run_ID>`, hold it for this process until the block ends, and yield its absolute path.
-
-    Args and errors are those of `logger_context`.
-    """
+    """Make the directory of a run, hold it until the block ends, and yield its absolute path; see `logger_context`."""
     _check_choices(run_ID, overwrite, resume, if_taken)
     log_dir = Path(os.path.abspath(log_dir))
     log_dir.mkdir(parents=True, exist_ok=True)
@@ -145,7 +142,8 @@ def _lock(directory: Path) -> int:
 
 
 def _prepare(directory: Path, overwrite: bool, resume: Resume) -> None:
-    remove_temporaries(directory)
+    for leftover in directory.glob("*.tmp-[0-9]*"):  # of `replace_file` in a process that was killed
+        remove_file(leftover)
     if resume == "auto":
         if not any(directory.glob(_MANIFESTS)):
             _put_aside(directory)

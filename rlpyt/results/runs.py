@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlpyt.logging.plots import read_progress
-from rlpyt.results.run_settings import Value, inside, settings_of, text_of
+from rlpyt.results.run_settings import Value, settings_of, text_of
 from rlpyt.run_records import (
     PARAMS_FILE,
     STEPS,
     TASK_NAMES,
     VARIANT_FILE,
     Json,
+    inside,
     read_json,
     run_directories,
     run_status,
