@@ -151,12 +151,10 @@ class ConsoleTable:
     def write(self, row: Row, step: int) -> None:
         """Print the row below a line with the step."""
         cells = {key: f"{x:.6g}" if isinstance(x, float) else str(x) for key, x in row.items()}
-        of_name = statistics_of(row)
-        grouped = {key for keys in of_name.values() for key in keys}
-        single = [[key, cell] for key, cell in cells.items() if key not in grouped]
-        many = [[name, *(cells[key] for key in keys)] for name, keys in of_name.items()]
-        lines = aligned(single, "<>") if single else []
-        lines += aligned([["", *STATISTICS], *many], "<>>>>>") if many else []
+        many, single = grouped(row)
+        lines = aligned([[key, cells[key]] for key in single], "<>") if single else []
+        of_name = [[name, *(cells[key] for key in keys)] for name, keys in many.items()]
+        lines += aligned([["", *STATISTICS], *of_name], "<>>>>>") if many else []
         rule = "-" * max(map(len, lines), default=0)
         self._emit("\n".join([f"step {step}", rule, *lines, rule]))
 
@@ -164,11 +162,13 @@ class ConsoleTable:
         """Do nothing."""
 
 
-def statistics_of(row: Row) -> dict[str, list[str]]:
-    """Return the columns of every name with all `STATISTICS`, in their order."""
+def grouped(row: Row) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the columns of every name with all `STATISTICS`, in their order, and all other columns."""
     names = [key.removesuffix("Average") for key in row if key.endswith("Average")]
     of_name = {name: [name + statistic for statistic in STATISTICS] for name in names}
-    return {name: keys for name, keys in of_name.items() if all(key in row for key in keys)}
+    of_name = {name: keys for name, keys in of_name.items() if all(key in row for key in keys)}
+    taken = {key for keys in of_name.values() for key in keys}
+    return of_name, [key for key in row if key not in taken]
 
 
 class CsvSink:

@@ -446,25 +446,28 @@ def save_for_ever(folder: Path, said: Any) -> None:
 
 
 @pytest.mark.parametrize("n_kills", [3, pytest.param(15, marks=pytest.mark.nightly)])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.timeout(60)
 def test_kills_at_random_moments_lose_no_checkpoint_that_was_whole(n_kills, tmp_path):
     folder, rng, n_half_written = tmp_path / "checkpoints", random.Random(0), 0
-    context = multiprocessing.get_context("forkserver")
     for _ in range(n_kills):
-        said, of_run = context.Pipe(duplex=False)
-        process = context.Process(target=save_for_ever, args=(folder, of_run))
-        process.start()
+        said, of_run = multiprocessing.Pipe(duplex=False)
+        if (pid := os.fork()) == 0:
+            try:
+                save_for_ever(folder, of_run)
+            finally:
+                os._exit(1)
         of_run.close()
         last = first = said.recv()
         start = time.monotonic()
         while last <= max(first, 1):
             last = said.recv()
         time.sleep(rng.uniform(0, time.monotonic() - start))
-        process.kill()
+        os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(EOFError):
             while True:
                 last = said.recv()
-        process.join()
+        assert os.waitpid(pid, 0)[1] == signal.SIGKILL
         with opened(folder) as checkpoints:
             whole = checkpoints.steps()
             n_half_written += len(checkpoints.all_steps()) > len(whole)
