@@ -50,12 +50,9 @@ def plot_curves(study: Study, confidence: float = 0.95) -> Figure:
 
     A line is the mean over runs; it is dotted where some runs have no value. A band is the Student t interval, from
     `ENOUGH` runs on, of that probability. Thin lines are the runs.
-
-    Raises:
-        ImportError: if matplotlib is not installed.
     """
     tasks = study.tasks or [""]
-    n_columns = min(len(tasks), 3)
+    n_columns = 2 if len(tasks) == 4 else min(len(tasks), 3)
     n_rows = -(-len(tasks) // n_columns)
     figure = _figure(max(7.0, 4.6 * n_columns), 3.7 * n_rows + 0.6 + _legend_height(study.methods))
     panels = figure.subplots(n_rows, n_columns, squeeze=False)
@@ -73,18 +70,11 @@ def plot_scores(study: Study, confidence: float = 0.95, repetitions: int = 2000)
     """Draw aggregates of the scores of each method, with stratified bootstrap intervals.
 
     The panels are the interquartile mean, the mean, the median over tasks if there are several, and the optimality gap
-    if the scores are human-normalised.
-
-    Args:
-        study: the runs.
-        confidence: probability of the interval.
-        repetitions: number of bootstrap samples.
+    if the scores are human-normalised. Confidence and repetitions are those of `stratified_bootstrap_interval`.
     """
     panels: dict[str, Callable[..., float]] = {"interquartile mean": interquartile_mean, "mean": mean_score}
-    if len(study.tasks) > 1:
-        panels["median over tasks"] = median_score
-    if study.scale != study.y:
-        panels["optimality gap (lower is better)"] = optimality_gap
+    panels |= {"median over tasks": median_score} if len(study.tasks) > 1 else {}
+    panels |= {"optimality gap (lower is better)": optimality_gap} if study.scale != study.y else {}
     names = list(study.scores)
     figure = _figure(2.2 + 2.9 * len(panels), 1.5 + 0.55 * max(len(names), 1))
     all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
@@ -106,7 +96,6 @@ def plot_improvement(study: Study, confidence: float = 0.95, repetitions: int = 
     """Draw the probability of improvement of one method over another, with stratified bootstrap intervals.
 
     All pairs are drawn of up to `MANY` methods. Of more, only the one with the highest interquartile mean is compared.
-    Confidence and repetitions are those of the bootstrap, as in `plot_scores`.
     """
     names = list(study.scores)
     pairs = [*combinations(names, 2)]
@@ -134,7 +123,7 @@ def plot_improvement(study: Study, confidence: float = 0.95, repetitions: int = 
 
 
 def plot_profiles(study: Study, confidence: float = 0.95, repetitions: int = 500) -> Figure:
-    """Draw performance profiles: the fraction of runs over each score, with bootstrap intervals as in `plot_scores`."""
+    """Draw performance profiles: the fraction of runs over each score, with bootstrap intervals."""
     figure = _figure(7.0, 4.2 + _legend_height([*study.scores]))
     axes = figure.subplots()
     _style(axes)
@@ -322,16 +311,8 @@ def _add_legend(figure: Figure, study: Study, methods: Sequence[str], note: str)
     lines = [Line2D([], [], color=colour, linestyle=dash, linewidth=2) for colour, dash in looks]
     labels = [_wrapped(method) for method in methods]
     columns = _legend_columns(labels)
-    legend = figure.legend(
-        lines,
-        labels,
-        loc="outside lower center",
-        ncols=columns,
-        frameon=False,
-        fontsize=9,
-        title=note,
-        title_fontsize=8,
-    )
+    style = {"frameon": False, "fontsize": 9, "title_fontsize": 8}
+    legend = figure.legend(lines, labels, loc="outside lower center", ncols=columns, title=note, **style)
     legend.get_title().set_color(_INK)
 
 

@@ -109,10 +109,7 @@ class RunResult:
     def curve(self, y: str, x: str = STEPS) -> tuple[Array, Array]:
         """Return two columns, without rows where one of them is not finite; x increases.
 
-        Where an x comes twice, the later row counts.
-
-        Raises:
-            ValueError: if the run has rows, but not that column.
+        Where an x comes twice, the later row counts. A run without rows has empty columns.
         """
         if not self.columns:
             return np.empty(0), np.empty(0)
@@ -130,10 +127,7 @@ class RunResult:
     def final(self, y: str, x: str = STEPS, fraction: float = 0.1) -> float:
         """Return the mean of a column over the last part of the run; nan without a value there.
 
-        Args:
-            y: name of the column.
-            x: column that says which rows are the last.
-            fraction: of x at the last row of the run: rows with x above (1 - fraction) of it count.
+        Rows count whose x is above (1 - fraction) of that of the last row.
         """
         steps, _ = self.curve(y, x)
         return score_of_run(self.columns[x].tolist(), self.columns[y].tolist(), fraction) if len(steps) else math.nan
@@ -170,7 +164,7 @@ def find_runs(folder: Folders) -> list[RunResult]:
 
 
 def folders_of(folder: Folders) -> list[Path]:
-    """Return one or several folders as a list."""
+    """Return folders as a list."""
     return [Path(folder)] if isinstance(folder, str | os.PathLike) else [Path(each) for each in folder]
 
 
