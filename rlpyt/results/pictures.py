@@ -160,29 +160,18 @@ def plots_of(study: Study) -> dict[str, tuple[str, Draw]]:
 
 
 def plot_study(
-    folder: Folders,
-    y: str | None = None,
-    x: str = STEPS,
-    out: str | os.PathLike[str] | None = None,
+    folder: Folders, y: str | None = None, x: str = STEPS, out: str | os.PathLike[str] | None = None
 ) -> list[Path]:
-    """Draw the runs below a folder, also while they go on, and save the pictures as PNG files.
+    """Draw the runs below a folder, also while they go on, save the pictures as PNG files, and return their paths.
 
-    Those of an earlier call that cannot be drawn any more are removed.
+    They are `curves.png`; with finished runs `scores.png` and `profiles.png`; with two methods `improvement.png`. Those
+    of an earlier call that cannot be drawn any more are removed. It needs matplotlib and scipy.
 
     Args:
         folder: the directory of a grid, of an experiment, or of one run; or several.
-        y: name of the column of `progress.csv` to draw, see `read_study`.
+        y: name of the column of `progress.csv` to draw, see `read_study`, which raises what is wrong.
         x: name of the column of the axis.
         out: folder of the pictures; None is `plots` in `folder`, the first of several.
-
-    Returns:
-        The paths: `curves.png`; with finished runs `scores.png` and `profiles.png`; with two methods
-        `improvement.png`.
-
-    Raises:
-        ImportError: if matplotlib is not installed.
-        FileNotFoundError: if there is no such folder.
-        ValueError: if there is no run in it, or no run has the column.
     """
     study = read_study(folder, y, x)
     target = folders_of(folder)[0] / "plots" if out is None else Path(out)

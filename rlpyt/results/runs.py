@@ -103,8 +103,12 @@ class RunResult:
     @property
     def last_step(self) -> float:
         """Steps at the last row; nan without a row."""
-        steps = self.columns.get(STEPS, np.empty(0))
-        return float(np.nanmax(steps)) if np.isfinite(steps).any() else float("nan")
+        return self.last(STEPS)
+
+    def last(self, column: str) -> float:
+        """Return the largest value of a column that only grows; nan without one."""
+        values = self.columns.get(column, np.empty(0))
+        return float(np.nanmax(values)) if np.isfinite(values).any() else math.nan
 
     def curve(self, y: str, x: str = STEPS) -> tuple[Array, Array]:
         """Return two columns, without rows where one of them is not finite; x increases.

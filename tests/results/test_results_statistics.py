@@ -159,7 +159,7 @@ def test_mean_interval_leaves_out_what_is_missing():
         (lambda: median_score([1.0, 2.0]), r"shape \(2,\); expected runs x tasks"),
         (lambda: probability_of_improvement([[1, 2]], [[1]]), "got 2 and 1 tasks"),
         (lambda: stratified_bootstrap_interval(mean_score, [[1.0]], confidence=95), "expected a confidence between"),
-        (lambda: mean_interval([[1.0], [2.0]], confidence=95), "got confidence=95; expected a number between 0 and 1"),
+        (lambda: mean_interval([[1.0], [2.0]], confidence=95), "got confidence=95; expected one between 0 and 1"),
     ],
 )
 def test_bad_scores_are_refused(call, message):
