@@ -77,16 +77,6 @@ def write_json(path: str | os.PathLike[str], content: Mapping[str, object]) -> N
         file.write(text.encode() + b"\n")
 
 
-def overwrite_json(path: Path, content: Mapping[str, object]) -> None:
-    """Write a dictionary of JSON values into the room that a file has already, as a full disk allows.
-
-    A kill in the middle leaves a damaged file, so this is for where `write_json` has failed.
-    """
-    with open(path, "r+b", buffering=0) as file:
-        file.write(json.dumps(content, allow_nan=False).encode() + b"\n")
-        file.truncate()
-
-
 def remove_file(path: Path) -> str:
     """Remove a file, if it is there; return why it stays, as a network folder may keep it for another machine."""
     try:

@@ -106,15 +106,12 @@ def _title(directory: Path) -> str:
 
 
 def _band(progress: dict[str, list[float]], y: str) -> tuple[str, list[float], list[float]] | None:
-    if not y.endswith("Average"):
-        return None
-    key = y.removesuffix("Average")
-    if f"{key}Min" in progress and f"{key}Max" in progress:
-        return "Min to Max", progress[f"{key}Min"], progress[f"{key}Max"]
-    if f"{key}Std" in progress:
-        pairs = list(zip(progress[y], progress[f"{key}Std"], strict=True))
-        low, high = [mean - std for mean, std in pairs], [mean + std for mean, std in pairs]
-        return "one Std", low, high
+    low, high, std = (progress.get(y.removesuffix("Average") + statistic) for statistic in ("Min", "Max", "Std"))
+    if y.endswith("Average") and low and high:
+        return "Min to Max", low, high
+    if y.endswith("Average") and std:
+        pairs = list(zip(progress[y], std, strict=True))
+        return "one Std", [mean - s for mean, s in pairs], [mean + s for mean, s in pairs]
     return None
 
 

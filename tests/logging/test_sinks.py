@@ -113,9 +113,8 @@ def test_csv_against_a_list_of_dictionaries(tmp_path_factory, rows, reopen_at, k
 
 def test_console_table_gives_every_name_one_line_of_statistics():
     texts: list[str] = []
-    row: dict[str, float | int | str] = {"CumSteps": 1000, "loss": 1 / 3, "note": "ok"} | {
-        f"Return{name}": i for i, name in enumerate(STATISTICS)
-    }
+    row: dict[str, float | int | str] = {"CumSteps": 1000, "loss": 1 / 3, "note": "ok"}
+    row |= {f"Return{name}": i for i, name in enumerate(STATISTICS)}
     ConsoleTable(texts.append).write(row | {"lonelyAverage": 7}, 1000)
     assert texts[0].split("\n") == [
         "step 1000",
