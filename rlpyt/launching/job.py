@@ -101,8 +101,7 @@ class RunOfJob:
             if n_looked < self._n_told and not asked:
                 n_looked = self._n_told
                 ending = self._look()
-                cause = ending.cause.replace("`", "")  # as the page prints it
-                self._say(f"got a signal ({cause}): its run saves its work")
+                self._say(f"got a signal ({ending.cause}): its run saves its work")
                 if ending.requeue == "at once":
                     self._go_on(ending)
             if self._end is not None and time.time() > self._end - _QUEUE_SECONDS:
