@@ -395,8 +395,9 @@ def test_the_next_launcher_adopts_the_job_of_one_that_was_killed(launcher, progr
     if has_begun:
         launcher.files.claim(token, "1")
     launcher.began = launcher.slots.start(0, launcher.run, "run.py", 0)
-    assert launcher.poll(0.1) is None
     is_adopted = is_known or has_begun
+    assert is_adopted or launcher.files.claim(token, "1") == "", "the job that nobody knew may begin now"
+    assert launcher.poll(0.1) is None
     assert (launcher.began._job_id, len([*programs.glob("*.batch")])) == (("1", 1) if is_adopted else ("2", 2))
     assert is_adopted or launcher.files.read()[0] != token, "so that the first job ends when it starts"
     launcher.files.end(launcher.files.read()[0], 0)
