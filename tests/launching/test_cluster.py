@@ -14,9 +14,8 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +28,9 @@ from rlpyt.launching.grid import GridRun
 from rlpyt.launching.job import RunOfJob
 from rlpyt.launching.job_files import JobFiles
 from rlpyt.slurm import JobState
-from tests.launching.test_run_experiments import QUICK, RUN, output, wait_until
+from tests.launching.kit import ONE, QUICK, script, starts, wait_until, when
 
 submitit = pytest.importorskip("submitit")
-ONE = ([{"x": 1}], ["x_1"])
 TERM, INT, USR1, USR2 = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2
 RUNS, WAITS, CANCELLED = JobState("RUNNING"), JobState("PENDING", "Priority"), JobState("CANCELLED")
 ENDS = JobState("COMPLETING")
@@ -54,19 +52,6 @@ def full(*_: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def when(condition: Callable[[], object], *actions: Callable[[], object]) -> threading.Thread:
-    """Do something in a thread when a condition holds; the test waits in its main thread."""
-
-    def wait() -> None:
-        wait_until(condition)
-        for action in actions:
-            action()
-
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
-    return thread
-
-
 class Disk:
     """Folder of a run, and the files by which its launcher and its jobs know of each other."""
 
@@ -79,8 +64,7 @@ class Disk:
 
     @property
     def n_starts(self) -> int:
-        path = self.folder / "run_0/starts"
-        return int(path.read_text() or 0) if path.exists() else 0
+        return len(starts(self.folder / "run_0"))
 
     @property
     def status(self) -> str:
@@ -99,7 +83,7 @@ class Job(Disk):
 
     def __init__(self, tmp_path: Path) -> None:
         super().__init__(tmp_path)
-        self.script = tmp_path / "run.py"
+        self.path = tmp_path
         self.files.begin("token", "1")
         self.says: JobState | None = RUNS
         self.refusal = ""
@@ -111,8 +95,7 @@ class Job(Disk):
 
     def __call__(self, rest: str, *signals: int) -> int:
         """Start the job, send it signals when its run has begun, and return its exit code."""
-        self.script.write_text(RUN + rest)
-        before = self.n_starts
+        path, before = script(self.path, rest), self.n_starts
 
         def send() -> None:
             for signum in signals:
@@ -121,7 +104,7 @@ class Job(Disk):
 
         thread = when(lambda: self.n_starts > before, send) if signals else None
         try:
-            return RunOfJob(str(self.script), self.run, self.files, "token")()
+            return RunOfJob(str(path), self.run, self.files, "token")()
         except SystemExit as end:
             return int(end.code or 0)
         finally:
@@ -304,7 +287,7 @@ def programs(tmp_path, monkeypatch):
     sbatch = f"""
 if [ -e {at}/refuses ]; then cat {at}/refuses >&2; exit 1; fi
 n=$(($(ls {at} | grep -c '[.]batch$') + 1))
-cp "$1" {at}/$n.batch; env > {at}/$n.env
+cp "$1" {at}/$n.batch; env > {at}/$n.env; cp {at}/../data/study/x_1/run_0.job {at}/$n.job
 [ ! -e {at}/runs ] || SLURM_JOB_ID=$n CUDA_VISIBLE_DEVICES=7 setsid sh {at}/$n.batch > {at}/$n.out 2>&1 &
 echo Submitted batch job $n
 """
@@ -329,9 +312,11 @@ def launcher(tmp_path, programs):
     return Launcher(tmp_path, ClusterSlots(executor(tmp_path), 1))
 
 
-def test_a_job_waits_runs_and_ends(launcher):
+def test_a_job_waits_runs_and_ends(launcher, programs):
     assert launcher.began.waiting() == ""
     token = launcher.submit()
+    record = {"token": token, "job_id": "", "cluster": "slurm"}
+    assert json.loads((programs / "1.job").read_text()) == record, "what the next launcher finds if this one dies now"
     launcher.system.says["1"] = WAITS
     assert (launcher.poll(0.1), launcher.began.waiting()) == (None, "PENDING, Priority")
     launcher.files.claim(token, "1")
@@ -488,7 +473,7 @@ def test_jobs_have_the_names_of_study_and_run_and_may_be_requeued(tmp_path, prog
         batch = submitted(made, title)
         assert f"--job-name={title}/x_1/0\n" in batch
         assert "--requeue\n" in batch
-    parameters = dict(name="mine", slurm_additional_parameters={"no_requeue": True, "licenses": "x"})
+    parameters: dict[str, Any] = dict(name="mine", slurm_additional_parameters={"no_requeue": True, "licenses": "x"})
     batch = submitted(executor(tmp_path, **parameters), "study_b")
     assert all(f"--{option}\n" in batch for option in ("job-name=mine", "licenses=x"))
     assert "--requeue\n" not in batch
@@ -504,8 +489,9 @@ def test_a_run_goes_through_slurm(tmp_path, programs, monkeypatch):
     rest = "print('device', os.environ['CUDA_VISIBLE_DEVICES'])\n" + QUICK
     code, table = launch(tmp_path, rest, slurm_partition="gpu")
     assert code == 0, table
-    assert "code 0slt_1aut_1gpu" in output(tmp_path, "x_1")
-    assert "device 7" in output(tmp_path, "x_1")
+    printed = (tmp_path / "data/study/x_1/run_0.txt").read_text()
+    assert "code 0slt_1aut_1gpu" in printed
+    assert "device 7" in printed
     assert "x_1/0 queued" in table
     given = (programs / "1.env").read_text()
     assert all(f"{line}\n" in given for line in ("SBATCH_ACCOUNT=me", "SUBMITIT_PREEMPT_SIGNAL=USR1"))
@@ -516,8 +502,7 @@ def test_a_run_goes_through_slurm(tmp_path, programs, monkeypatch):
 
 
 def launch(tmp_path: Path, rest: str, kind: str = "slurm", **parameters: Any) -> tuple[int, str]:
-    path, table = tmp_path / "run.py", io.StringIO()
-    path.write_text(RUN + rest)
+    path, table = script(tmp_path, rest), io.StringIO()
     slots = ClusterSlots(executor(tmp_path, kind, **parameters), 2)
     return run_experiments(path, slots, "study", 1, *ONE, data_dir=tmp_path / "data", file=table), table.getvalue()
 
@@ -542,8 +527,7 @@ def test_a_launch_on_this_machine_refuses_a_run_that_a_job_has(tmp_path, monkeyp
     disk = Disk(tmp_path)
     disk.files.begin("token", "1")
     monkeypatch.setattr(local, "states_of", lambda _: {"1": RUNS})
-    (tmp_path / "run.py").write_text(RUN + QUICK)
-    arguments, table = (tmp_path / "run.py", "1aut", "study", 1, *ONE), io.StringIO()
+    arguments, table = (script(tmp_path, QUICK), "1aut", "study", 1, *ONE), io.StringIO()
     assert run_experiments(*arguments, data_dir=tmp_path / "data", file=table) == 1
     assert "SLURM's job 1 has this run (RUNNING)" in table.getvalue()
     disk.files.end("token", 85)
