@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 RUN = """
 import json, os, pathlib, signal, sys, time
@@ -40,8 +41,9 @@ n_starts = len((folder / "starts").read_text().split())
 """Beginning of the script; a test adds what the runs do."""
 QUICK = 'finish("finished", 0)\n'
 SLOW = "time.sleep(60)\n"
-ONE = ([{"x": 1}], ["x_1"])
-TWO = ([{"x": 1}, {"x": 2}], ["x_1", "x_2"])
+Grid: TypeAlias = tuple[list[dict[str, object]], list[str]]
+ONE: Grid = ([{"x": 1}], ["x_1"])
+TWO: Grid = ([{"x": 1}, {"x": 2}], ["x_1", "x_2"])
 
 
 def script(folder: Path, rest: str) -> Path:
