@@ -57,7 +57,7 @@ class JobState:
 
 
 class Ending(NamedTuple):
-    """Cause of a signal that SLURM sends to a job. What becomes of the run is a table in docs/launching.md."""
+    """Cause of a signal that SLURM sends to a job. What becomes of the run is a table in docs/howto/launching.md."""
 
     cause: str
     """Who sends the signal, and why."""
