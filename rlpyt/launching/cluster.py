@@ -20,6 +20,7 @@ from rlpyt.logging.files import MAY_PASS
 from rlpyt.logging.run_directory import PREEMPTED
 from rlpyt.logging.sinks import optional_package
 from rlpyt.slurm import JobState, Slurm
+from rlpyt.utils.checks import whole_number
 
 if TYPE_CHECKING:
     import submitit
@@ -249,8 +250,6 @@ class ClusterSlots:
             )
         if executor.cluster not in ("slurm", "local"):
             raise ValueError(f"ClusterSlots: the executor is for {executor.cluster!r}; expected 'slurm' or 'local'.")
-        if type(n_slots) is not int or n_slots < 1:
-            raise ValueError(f"ClusterSlots: n_slots is {n_slots!r}; expected a whole number from 1. Correct it.")
         if re.search("%(?!j)", str(Path(executor.folder).absolute())):
             raise ValueError(
                 f"ClusterSlots: the folder of the executor is {executor.folder}; expected one without the sign %, but "
@@ -265,7 +264,8 @@ class ClusterSlots:
                     f"ClusterSlots: the executor has {name}={given[name]}; expected 1, as a run is one process with "
                     "its workers, and a job has one run. Ask for cpus_per_task and gpus_per_node."
                 )
-        self._executor, self.n_slots, self.cluster = executor, n_slots, executor.cluster
+        self.n_slots = whole_number("ClusterSlots", "n_slots", n_slots, 1)
+        self._executor, self.cluster = executor, executor.cluster
         self._is_named = not {"name", "job_name"}.isdisjoint(executor.parameters)
         self.system: Slurm | LocalJobs = LocalJobs() if executor.cluster == "local" else Slurm()
         if executor.cluster == "slurm" and "no_requeue" not in given:

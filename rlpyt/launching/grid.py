@@ -14,6 +14,7 @@ from rlpyt.launching.variants import check_grid, comparable, load_variant, save_
 from rlpyt.logging.files import lock_file, open_lock, open_to_append
 from rlpyt.logging.run_directory import PREEMPTED
 from rlpyt.run_records import VARIANT_FILE, last_row, run_status, steps_kept
+from rlpyt.utils.checks import whole_number
 
 LOCK_FILE = "grid.lock"
 WAIT_SECONDS = 120.0
@@ -119,8 +120,7 @@ def runs_of_grid(
     Raises:
         ValueError: if the grid is empty, mixes two variants, or differs from the one in the folder.
     """
-    if type(runs_per_setting) is not int or runs_per_setting < 1:
-        raise ValueError(f"A grid: runs_per_setting is {runs_per_setting!r}; expected a whole number from 1.")
+    n_runs = whole_number("A grid", "runs_per_setting", runs_per_setting, 1)
     if runs_args is not None and len(runs_args) != len(variants):
         raise ValueError(
             f"A grid: got {len(runs_args)} runs_args for {len(variants)} variants; expected one list for each. "
@@ -132,7 +132,7 @@ def runs_of_grid(
     own_args = runs_args or [()] * len(variants)
     return [
         GridRun(folder / log_dir, run_ID, f"{log_dir}/{run_ID}", tuple(map(str, [*common_args, *args])))
-        for run_ID in range(runs_per_setting)
+        for run_ID in range(n_runs)
         for log_dir, args in zip(log_dirs, own_args, strict=True)
     ]
 

@@ -142,7 +142,10 @@ def test_an_asynchronous_run_acts_on_gpus_of_its_own_or_on_those_that_learn_for_
     [run] = slots_of("8cpu_2gpu_2gpr_1ass_2res")
     assert [part["cpus"] for part in run["optimizer"]] == [[0, 1], [2, 3]]
     assert run["sampler"]["master_cpus"] == [4, 5, 6, 7]
-    assert run["sampler"]["workers_cpus"] == [[4], [5], [6], [7]], "the sampler reserves none of its own"
+    assert run["sampler"]["workers_cpus"] == [[4], [5], [6], [7]]
+    [run] = slots_of("8cpu_2gpu_1ass_1sgr_2res")
+    assert run["sampler"]["master_cpus"] == [2, 3, 4, 5, 6, 7]
+    assert len(run["sampler"]["workers_cpus"]) == 6, "the sampler reserves none of its own"
 
 
 def test_alternating_workers_are_doubled_over_hyper_threads():

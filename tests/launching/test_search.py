@@ -131,7 +131,7 @@ def test_the_median_pruner_compares_trials_whose_rows_come_at_other_steps(tmp_pa
     search(tmp_path, rest, pruner=optuna.pruners.MedianPruner(n_startup_trials=2))
     states = [trial.state.name for trial in trials(tmp_path)]
     assert states == ["COMPLETE", "COMPLETE", "PRUNED"]
-    assert all(step % 10 == 0 for trial in trials(tmp_path) for step in trial.intermediate_values)
+    assert all({*trial.intermediate_values} <= {*range(10, 210, 10)} for trial in trials(tmp_path))
 
 
 def test_a_trial_that_fails_is_said_and_the_search_goes_on(tmp_path):
