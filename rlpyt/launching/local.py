@@ -44,12 +44,8 @@ class LocalRun(Started):
         return code
 
     def stop(self, signum: int) -> None:
-        """Send a signal; SIGKILL goes to all processes of the run."""
-        with suppress(ProcessLookupError):
-            if signum == signal.SIGKILL:
-                os.killpg(self._process.pid, signum)
-            else:
-                self._process.send_signal(signum)
+        """Send a signal."""
+        self._process.send_signal(signum)
 
 
 class LocalSlots:

@@ -209,7 +209,7 @@ class RayRun(Started):
         return code
 
     def stop(self, signum: int) -> None:
-        """Send a signal; SIGKILL goes to all processes of the run."""
+        """Send a signal."""
         self._node.send(call(NodeSlots.stop, self._number, int(signum)))
 
 
