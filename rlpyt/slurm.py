@@ -76,12 +76,7 @@ WARNED = Ending(
 
 
 def ending_of(state: JobState | None, restarts: int) -> Ending:
-    """Return what SLURM does to a job that has got a signal.
-
-    Args:
-        state: of the job now; None if SLURM does not answer.
-        restarts: of the job when it started.
-    """
+    """Return what SLURM does to a job that has got a signal, by its state now and its restarts when it started."""
     if state is None or state.name in ("RUNNING", "SIGNALING"):
         return WARNED
     if state.restarts > restarts or state.waits:

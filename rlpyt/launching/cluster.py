@@ -71,10 +71,7 @@ class LocalJobs:
 
 
 class ClusterRun(Started):
-    """Run on a cluster: its job, or the tries to submit one.
-
-    Token and job_id are those of a submission that an earlier launcher has made; "" for none.
-    """
+    """Run on a cluster: its job, one that an earlier launcher has submitted with this token, or the tries to submit."""
 
     def __init__(self, slots: ClusterSlots, run: GridRun, script: str, token: str = "", job_id: str = "") -> None:
         self._slots, self._run, self._script = slots, run, script
@@ -90,11 +87,7 @@ class ClusterRun(Started):
         self._cancelled_at: float | None = None
 
     def poll(self) -> int | None:
-        """Return the exit code; None while the job waits or runs. A job that was lost has failed with code 1.
-
-        Raises:
-            RunRefused: if the job system does not want such a job, or someone has cancelled it.
-        """
+        """Return the exit code; None while the job waits or runs. A job that was lost has failed with code 1."""
         now = time.monotonic()
         if self._stopped is not None or now < self._look_at:
             return self._stopped

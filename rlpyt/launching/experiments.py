@@ -121,11 +121,7 @@ class Runs:
         return None
 
     def has_ended(self, run: Launched) -> None:
-        """Take the end of a run, which is not started again.
-
-        Raises:
-            ValueError: if the log of the run is not the expected one.
-        """
+        """Take the end of a run, which is not started again."""
 
 
 class Queue:

@@ -44,11 +44,7 @@ class RunOfJob:
         return RunOfJob, (self._script, self._run, self._files, self._token)
 
     def __call__(self) -> int:
-        """Run; return 0 if the run has finished, or was stopped by the launcher.
-
-        Raises:
-            SystemExit: with the exit code of the run.
-        """
+        """Run; return 0 if the run has finished, or was stopped by the launcher, and else exit with its code."""
         from submitit import JobEnvironment
 
         environment = JobEnvironment()

@@ -176,21 +176,17 @@ class Node(NodeActor):
 
     def send(self, request: Call[NodeSlots, R]) -> Any:
         """Send a call to the run slots; return the reply to come."""
-        return self.actor.ask.remote(request)
+        return self.remote.ask.remote(request)
 
     def codes(self) -> Codes:
-        """Return the exit codes of its runs that have ended.
-
-        Raises:
-            SlotLost: if the node, its actor or its process is gone.
-        """
+        """Return the exit codes of its runs that have ended."""
         if self.question is not None:
             self._codes = self.answer(self._timeout) or self._codes
         elif not self.lost and time.monotonic() - self.asked > _ASK_SECONDS:
             self.ask(self.send(call(NodeSlots.poll)))
         if self.lost:
             with suppress(self.ray.exceptions.RayError):
-                self.ray.kill(self.actor)
+                self.ray.kill(self.remote)
             raise SlotLost(f"{self.name} was lost, and its run slots with it: it {self.lost.rstrip('.')}.")
         return self._codes
 

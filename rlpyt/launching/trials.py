@@ -248,11 +248,7 @@ class Trials(Runs):
         return {int(step): value for step, value in zip(steps, values, strict=True) if math.isfinite(step)}
 
     def _value(self, run: GridRun) -> float:
-        """Return the mean over the last part of a run that has ended; nan without a value there.
-
-        Raises:
-            ValueError: if the log has rows, but no such column: it may come first in a late row.
-        """
+        """Return the mean over the last part of a run that has ended, whose log must have the column by now."""
         columns = _columns_of(run)
         for column in (STEPS, self._y) if columns else ():
             if column not in columns:

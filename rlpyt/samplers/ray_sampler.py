@@ -145,7 +145,7 @@ class Node(NodeActor):
             wait: seconds to wait for an answer of now; 0 takes one that was asked for before.
         """
         if self.question is None or wait:
-            self.ask(self.actor.look.remote())
+            self.ask(self.remote.look.remote())
         numbers = self.answer(timeout if self._has_answered else START_SECONDS, wait)
         if numbers is None:
             return
@@ -163,7 +163,7 @@ class RayWorker:
     def __init__(self, rank: int, node: Node, n_cores: int, server: bytes, kind: RayWorkers) -> None:
         self.rank, self.node, self.progress, self._kind = rank, node, Progress(), kind
         self.remote = kind.connection.start(node.node_id, RayServer, rank, server, n_cores=n_cores)
-        self._start, self._asked = self.remote.note.remote(node.actor.allot.remote(rank)), time.monotonic()
+        self._start, self._asked = self.remote.note.remote(node.remote.allot.remote(rank)), time.monotonic()
         self.heard = self._asked
         """When its last reply came, or it was started."""
         self.pending: object = None
@@ -315,7 +315,7 @@ class RayWorkers:
     def close(self) -> None:
         """End what is left on the nodes, and disconnect."""
         for node in self._nodes:
-            self.connection.ray.kill(node.actor)
+            self.connection.ray.kill(node.remote)
         self._shared, self._store, self._weights = None, None, (-1, None)
         self.connection.close()
 

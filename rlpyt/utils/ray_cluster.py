@@ -113,7 +113,7 @@ class NodeActor:
 
     def __init__(self, connection: RayConnection, node: RayNode, Actor: type, *args: object, **resources: Any) -> None:
         self.ray, self.node_id, self.name, self.n_cores = connection.ray, node.node_id, node.name, node.n_cores
-        self.actor = connection.start(node.node_id, Actor, *args, **resources)
+        self.remote = connection.start(node.node_id, Actor, *args, **resources)
         self.lost = ""
         """How the node was lost, after "it"; empty while it lives."""
         self.asked = 0.0

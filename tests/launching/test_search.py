@@ -191,15 +191,19 @@ def test_searchers_share_the_trials_and_go_on_with_one_that_was_stopped(tmp_path
             r"settings x and x\.y .* inside of it",
         ),
         (dict(config=PPO(), space={("lerning_rate",): FloatDistribution(0, 1)}), TypeError, "learning_rate"),
-        (dict(space={("x",): CategoricalDistribution([(1,), (2,)])}), TypeError, "Let space be a function"),
         (dict(code="4096aut"), ValueError, "at most one for each"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")
 def test_a_wrong_search_starts_nothing(tmp_path, changes, error, text):
     with pytest.raises(error, match=text):
         search(tmp_path, **changes)
     assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")
+def test_choices_that_the_journal_cannot_keep_are_refused(tmp_path):
+    with pytest.raises(TypeError, match="Let space be a function"):
+        search(tmp_path, space={("x",): CategoricalDistribution([(1,), (2,)])})  # type: ignore[list-item]
 
 
 def test_a_column_that_the_log_has_not_is_named_and_can_be_corrected(tmp_path):

@@ -183,10 +183,12 @@ def test_a_dictionary_is_changed_as_rlpyt_0_1_did():
     assert new == dict(algo=dict(learning_rate=1, discount=0.5), runner=dict(n_steps=3), name="y", env=dict())
     assert config["algo"] == dict(learning_rate=1, discount=0.9)
     assert new["runner"] is not config["runner"]
-    for variant in ({"alg": {}}, {"algo": {"learnin_rate": 2}}, {"env": {"id": "x"}}):
+    unknown: list[Variant] = [{"alg": {}}, {"algo": {"learnin_rate": 2}}, {"env": {"id": "x"}}]
+    for variant in unknown:
         with pytest.raises(KeyError, match="has no key"):
             update_config(config, variant)
-    for variant in ({"algo": 3}, {"name": {"a": 1}}):
+    other_kinds: list[Variant] = [{"algo": 3}, {"name": {"a": 1}}]
+    for variant in other_kinds:
         with pytest.raises(TypeError, match="expected the same kind"):
             update_config(config, variant)
 

@@ -118,7 +118,7 @@ def test_workers_that_raise_stand_still_or_die_and_nodes_that_hang_are_replaced(
         assert worker.node is node
         assert not node.lost, "it is well"
         sampler._kind.node_timeout, sampler._workers.pool.timeout = 1.5, 60.0
-        processes = [process_of(actor) for actor in (worker.remote, worker.node.actor)]
+        processes = [process_of(actor) for actor in (worker.remote, worker.node.remote)]
         for process in processes:
             process.suspend()
         try:
