@@ -146,7 +146,7 @@ def test_a_killed_run_is_started_again_and_does_not_meet_what_it_had_started(tmp
 if n_starts == 1:
     pid = os.fork()
     if not pid:
-        time.sleep(60)
+        time.sleep(300)
     (folder / "child").write_text(str(pid))
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -155,7 +155,7 @@ if n_starts == 1:
     assert "was ended by SIGKILL" in table
     assert output(tmp_path, "x_1").count("run 0 pid") == 2, "the second start writes behind the first"
     pid = int((tmp_path / "data/study/x_1/run_0/child").read_text())
-    wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, 20)
 
 
 # ---- the launcher is stopped or killed ----
