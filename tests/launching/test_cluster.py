@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,16 +93,16 @@ class Job(Disk):
         self.saved_when_requeued.append((self.folder / "run_0/status.json").exists())
         return self.refusal
 
-    def __call__(self, rest: str, *signals: int) -> int:
-        """Start the job, send it signals when its run has begun, and return its exit code."""
+    def __call__(self, rest: str, *actions: int | Callable[[], object]) -> int:
+        """Start the job, send it signals or do something when its run has begun, and return its exit code."""
         path, before = script(self.path, rest), self.n_starts
 
         def send() -> None:
-            for signum in signals:
-                os.kill(os.getpid(), signum)
+            for action in actions:
+                action() if callable(action) else os.kill(os.getpid(), action)
                 time.sleep(0.2)
 
-        thread = when(lambda: self.n_starts > before, send) if signals else None
+        thread = when(lambda: self.n_starts > before, send) if actions else None
         try:
             return RunOfJob(str(path), self.run, self.files, "token")()
         except SystemExit as end:
@@ -148,7 +148,8 @@ def test_a_job_saves_its_work_at_a_signal_and_goes_on_unless_it_was_cancelled(
     job, monkeypatch, signum, says, saved_when_requeued, code, told
 ):
     job.says = says
-    assert (job(SAVES, signum), job.saved_when_requeued, job.told) == (code, saved_when_requeued, told)
+    saves = SAVES.replace("0.3", "2.0") if saved_when_requeued == [False] else SAVES
+    assert (job(saves, signum), job.saved_when_requeued, job.told) == (code, saved_when_requeued, told)
     assert job.status == "interrupted"
     if told is None:
         monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
@@ -200,14 +201,13 @@ def test_a_run_that_saves_its_work_is_not_asked_again_which_would_end_it(job, se
     saves = """
 asked = []
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(1) if asked else asked.append(1))
-while not asked:
+while not pathlib.Path(log_dir, "twice").exists():
     time.sleep(0.02)
-time.sleep(0.6)
+time.sleep(0.3)
 finish("interrupted", 85)
 """
-    if second == "launcher":
-        when(lambda: job.n_starts, lambda: job.files.ask("token", TERM))
-    assert job(saves, USR2, *[USR2] * (second == "slurm")) == (85 if second == "slurm" else 0)
+    asks = USR2 if second == "slurm" else lambda: job.files.ask("token", TERM)
+    assert job(saves, USR2, asks, (job.folder / "twice").touch) == (85 if second == "slurm" else 0)
     assert (job.status, job.told) == ("interrupted", None if second == "slurm" else 85)
 
 
@@ -266,7 +266,7 @@ class Launcher(Disk):
         self.system.says[self.began._job_id] = RUNS
         return self.files.read()[0]
 
-    def poll(self, seconds: float = 1.5) -> int | None:
+    def poll(self, seconds: float = 20.0) -> int | None:
         """Return the exit code that comes within some time."""
         end = time.monotonic() + seconds
         while (code := self.began.poll()) is None and time.monotonic() < end:
@@ -354,18 +354,20 @@ def test_a_run_whose_job_has_ended_goes_on_if_the_run_is_not_to_blame_and_nobody
         assert f"The job 1 has ended without an exit code ({says}).\nwords of submitit" in launcher.printed
 
 
-def test_a_controller_that_is_away_or_wrong_for_a_while_fails_no_run(launcher):
+def test_a_controller_that_is_away_or_wrong_for_a_while_fails_no_run(launcher, monkeypatch):
+    monkeypatch.setattr(cluster, "_SETTLE_SECONDS", 30.0)
     token = launcher.submit()
     launcher.system.says.clear()
     assert launcher.poll(0.5) is None
-    for _ in range(2):
-        launcher.system.says["1"] = JobState("FAILED")
+    for state in (JobState("FAILED"), RUNS):
+        launcher.system.says["1"] = state
         assert launcher.poll(0.2) is None
-        launcher.system.says["1"] = RUNS
-        assert launcher.poll(0.2) is None
+    monkeypatch.setattr(cluster, "_SETTLE_SECONDS", 0.5)
+    time.sleep(0.6)
+    launcher.system.says["1"] = JobState("FAILED")
+    assert launcher.began.poll() is None, "the while begins anew"
     (launcher.folder / "run_0").mkdir()
     (launcher.folder / "run_0/status.json").write_text('{"status": "finished"}')
-    launcher.system.says["1"] = JobState("FAILED")
     assert launcher.poll() == 0, "the disk was too full for the exit code"
     assert launcher.files.exit_code(token) is None
 
@@ -455,8 +457,7 @@ def test_a_submission_that_is_refused_for_a_while_is_tried_again(launcher, progr
     assert launcher.began.waiting() == "not submitted, sbatch: error: AssocMaxSubmitJobLimit"
     assert launcher.printed.count("The job was not submitted") == 1
     (programs / "refuses").unlink()
-    launcher.poll(1.0)
-    assert launcher.began._job_id == "1"
+    wait_until(lambda: launcher.began.poll() is None and launcher.began._job_id == "1")
     launcher.began._job_id = ""
     launcher.began.stop(TERM)
     assert launcher.poll() == -TERM, "a run without a job ends at once"
