@@ -145,15 +145,18 @@ class ClusterRun(Started):
 
         A job that could not ask, as without `squeue` in its container, does not know that it was cancelled.
         """
-        if self._over_since is None:
-            self._over_since = now
-            self._slots.system.ask_soon(self._job_id)
-        state = self._slots.system.state(self._job_id)
-        has_ended = state is not None and (state.is_over or state.waits)
-        if not has_ended and now < self._over_since + _SETTLE_SECONDS:
+        has_settled, state = self._has_settled(now), self._slots.system.state(self._job_id)
+        if not has_settled and (state is None or not (state.is_over or state.waits)):
             return None
         self._refuse_cancelled(state)
         return code
+
+    def _has_settled(self, now: float) -> bool:
+        """Return whether the job has seemed to be over for some time; the job system is asked when it first does."""
+        if self._over_since is None:
+            self._over_since = now
+            self._slots.system.ask_soon(self._job_id)
+        return now > self._over_since + _SETTLE_SECONDS
 
     def _refuse_cancelled(self, state: JobState | None) -> None:
         if state is not None and state.name == "CANCELLED":
@@ -175,11 +178,7 @@ class ClusterRun(Started):
             self._slots.system.cancel(self._job_id)  # the job system must not start it again
             self._job_id, self._is_adopted = "", False
             return None
-        if self._over_since is None:
-            self._over_since = now
-            self._slots.system.ask_soon(self._job_id)
-            return None
-        if now < self._over_since + _SETTLE_SECONDS:
+        if not self._has_settled(now):
             return None
         if self._run.is_finished:  # and the disk was too full for the code
             return 0
