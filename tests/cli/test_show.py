@@ -1,49 +1,55 @@
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import shlex
 import subprocess
 import sys
 from dataclasses import MISSING, fields
+from typing import Any
 
 import pytest
 
 from rlpyt.cli import main
-from rlpyt.cli.defaults import UNKNOWN, defaults_of
 from rlpyt.cli.envs import _newest, families
 from rlpyt.cli.show import run_lines
+from rlpyt.cli.train import start_of
+from rlpyt.runners.record import record_of
+from rlpyt.settings import all_settings
 
 
 @pytest.mark.parametrize(
-    "path",
+    ("options", "told"),
     [
-        *("rlpyt.algos:PPO", "rlpyt.algos:SAC", "rlpyt.algos:R2D1", "rlpyt.algos:CMAES", "rlpyt.agents:R2d1Agent"),
-        *(
-            "rlpyt.agents:SacAgent",
-            "rlpyt.samplers:GpuSampler",
-            "rlpyt.runners:MinibatchRl",
-            "rlpyt.runners:AsyncRlEval",
-        ),
+        ([], {}),
+        (["--max-time", "9"], {"max_time": "9"}),
+        (["--hooks", "StopOnReturn(475)"], {"hooks": "StopOnReturn(threshold=475)"}),
+        (["--algo.optim-kwargs", "eps=1", "--sampler.no-mid-batch-reset"], {"algo.optim_kwargs": "eps=1"}),
+        (["--agent.recurrent", "gru", "--algo.discount", "0.99"], {"agent.recurrent": "gru", "algo.discount": None}),
     ],
 )
-def test_defaults_of_the_source_are_those_of_the_class(path):
-    module, _, name = path.partition(":")
-    read = defaults_of(path)
-    declared = {
-        f.name: f.default if f.default_factory is MISSING else f.default_factory()
-        for f in fields(vars(importlib.import_module(module))[name])
-        if f.init and (f.default is not MISSING or f.default_factory is not MISSING)
-    }
-    assert set(declared) <= set(read)
-    known = {key: value for key, value in declared.items() if read[key] is not UNKNOWN}
-    assert known == {key: read[key] for key in known}
-    assert len(known) > len(declared) / 2
+def test_show_tells_the_settings_that_differ_from_their_defaults(options, told, tmp_path):
+    runner: Any = start_of(["ppo", "CartPole-v1", *options]).runner
+    record = record_of(runner)[0]
+    (tmp_path / "params.json").write_text(json.dumps({"runner": record}))
+    lines = [line.strip().partition(" = ") for line in run_lines(tmp_path)]
+    shown = {place: value for place, equals, value in lines if equals}
+    assert all(shown.get(place) == value for place, value in told.items())
+    for prefix, part in (("algo.", runner.algo), ("agent.", runner.agent), ("sampler.", runner.sampler)):
+        defaults = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(part)}
+        wanted = {
+            name for name, x in all_settings(part).items() if x != defaults[name] and x != {} and name not in TOLD
+        }
+        assert {place.removeprefix(prefix) for place in shown if place.startswith(prefix)} == wanted
+    # A record of an earlier version does not tell the defaults.
+    del record["at_default"], record["settings"]["algo"]["at_default"]
+    (tmp_path / "params.json").write_text(json.dumps({"runner": record}))
+    lines_of_old = run_lines(tmp_path)
+    assert {"settings      all that are recorded:", "              algo.log_loss_after = False"} <= {*lines_of_old}
 
 
-def test_defaults_of_a_class_of_the_users_are_unknown():
-    assert defaults_of("my_project.algos:PPO") == {}
+TOLD = ("EnvCls", "env_kwargs", "eval_env_overrides", "batch_T", "batch_B")
+"""Settings that stand in other lines."""
 
 
 def test_show_reads_records_without_torch(tmp_path):
