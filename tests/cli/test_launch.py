@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tyro
 
 from rlpyt.cli import main
 from rlpyt.cli.arguments import joined
-from rlpyt.cli.launch import Grid, split, variants_of
+from rlpyt.cli.launch import options_of, variants_of
 from rlpyt.cli.launched import on_slot
 from rlpyt.cli.slurm import executor_of
 from rlpyt.cli.train import start_of
@@ -120,7 +119,7 @@ def test_replicas_without_a_number_are_as_many_as_the_gpus_of_the_job():
 
 
 def test_options_of_the_grid_and_of_the_runs_are_told_apart():
-    own, of_runs = split(
+    own, of_runs = options_of(
         [
             "ppo",
             "X-v1",
@@ -136,13 +135,13 @@ def test_options_of_the_grid_and_of_the_runs_are_told_apart():
             "--smoke",
         ]
     )
-    assert own == ["--dry-run", "--runs_at_once=2", "--vary", "a=1", "b=2", "c=3"]
+    assert (own.dry_run, own.runs_at_once, own.vary, own.seeds) == (True, 2, ("a=1", "b=2", "c=3"), 1)
     assert of_runs == ["ppo", "X-v1", "--seed", "3", "--smoke"]
 
 
 def test_an_option_of_several_values_may_be_given_several_times():
-    own, of_runs = split(["ppo", "X-v1", "--vary=a=1", "--vary=b=2", "--env-kwargs", "c=3", "--env_kwargs=d=4"])
-    assert own == ["--vary", "a=1", "b=2"]
+    own, of_runs = options_of(["ppo", "X-v1", "--vary=a=1", "--vary=b=2", "--env-kwargs", "c=3", "--env_kwargs=d=4"])
+    assert own.vary == ("a=1", "b=2")
     assert joined(of_runs) == ["ppo", "X-v1", "--env-kwargs", "c=3", "d=4"]
     start = start_of(["ppo", "FrozenLake-v1", "--env-kwargs", "map_name=8x8", "--env-kwargs", "is_slippery=False"])
     assert vars(start.runner.sampler)["env_kwargs"] == {"id": "FrozenLake-v1", "map_name": "8x8", "is_slippery": False}
@@ -272,8 +271,7 @@ def test_the_jobs_of_the_pages_can_be_meant(page, slurm, tmp_path):
     found = re.findall(r"^    (rlpyt launch .* --slurm .*)$", page.read_text().replace("\\\n", " "), re.MULTILINE)
     assert found or page.name != "command_line.md"
     for line in found:
-        own, _ = split(shlex.split(line)[2:])
-        executor_of(tyro.cli(Grid, args=own).slurm or (), tmp_path)
+        executor_of(options_of(shlex.split(line)[2:])[0].slurm or (), tmp_path)
 
 
 def batch_file(texts, folder):

@@ -102,11 +102,11 @@ def test_a_recorded_run_starts_again_with_a_file(in_folder, capsys):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("algo: {lerning_rate: 1}", "there is no setting 'algo.lerning_rate'; did you mean algo.learning_rate?"),
-        ("n_step: 1", "there is no setting 'n_step'; did you mean n_steps?"),
-        ("vary: {algo.epochs: [1, 2]}", "there is no setting 'vary'"),
+        ("algo: {lerning_rate: 1}", "has no argument 'lerning_rate'. Did you mean learning_rate?"),
+        ("n_step: 1", "study.yaml has no argument 'n_step'. Did you mean n_steps?"),
+        ("vary: {algo.epochs: [1, 2]}", "study.yaml has no argument 'vary'"),
         ("algo: ppo", "algo is 'ppo'; expected its settings by name. The algorithm is named by algorithm: ppo."),
-        ("evaluate: often", "evaluate is 'often'; expected true or false"),
+        ("evaluate: often", "study.yaml: evaluate: got 'often'; expected BOOL"),
         ("- 1", "expected settings by name"),
         ("seed: 2020-01-01", "expected settings by name: numbers, texts"),
         ("seed: [1", "study.yaml is no YAML"),
