@@ -163,13 +163,6 @@ def test_a_short_horizon_is_for_the_task_alone_that_it_fits(name, discount, caps
     assert start_of(["ppo", name]).runner.algo.discount == discount
 
 
-def test_an_id_of_an_installed_package_is_told_with_it(monkeypatch, capsys):
-    assert main(["train", "ppo", "NoSuch-Thing-v0"]) == 2
-    assert "written with the package, such as minigrid:MiniGrid-Empty-5x5-v0" in capsys.readouterr().err
-    assert main(["train", "ppo", "PyTest-Thing-v0"]) == 2
-    assert "did you mean pytest:PyTest-Thing-v0?" in capsys.readouterr().err
-
-
 @pytest.fixture
 def grids(in_folder, monkeypatch):
     """A package that registers an environment when it is imported, as minigrid does."""
@@ -334,7 +327,7 @@ def test_evaluation_without_arguments_is_no_evaluation_as_training(tmp_path, mon
         (["ppo", "CartPole-v1", "--device", "gpu"], "expected cpu, cuda, or cuda:0"),
         (["ppo", "CartPole-v1", "--env-kwargs", "x=1"], "unexpected keyword argument 'x'"),
         (["ppo", "no_module:Env"], "there is no module 'no_module'"),
-        (["ppo", "json:lods"], "json has no 'lods'; did you mean"),
+        (["ppo", "json:lods"], "json/__init__.py has no 'lods'; did you mean"),
         (["no_run/params.json"], "there is no no_run/params.json"),
     ],
 )
@@ -618,7 +611,7 @@ def test_the_working_directory_stays_for_workers_where_a_module_of_it_was_named_
 
 def test_a_module_with_the_name_of_an_installed_one_is_told(in_folder):
     (in_folder / "textwrap.py").write_text("class Env: pass")
-    with pytest.raises(ValueError, match=r"textwrap has no 'Env'.* comes before textwrap\.py .* Rename yours"):
+    with pytest.raises(ValueError, match=r"/lib/.*/textwrap.py has no 'Env'"):
         environment("textwrap:Env")
 
 
