@@ -337,9 +337,11 @@ def with_values(
     """Return the runner with the settings that a file gives beside the options."""
     options = [f.name for f in fields(choices)]
     settings = {name: value for name, value in given.items() if name not in options}
-    check_names(runner, settings, options, place, "{part}.{name}")
     try:
+        check_names(runner, settings, options, place, "{part}.{name}")
         return updated(runner, values_for(runner, settings))
+    except TypeError as error:
+        raise ValueError(str(error)) from error
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from error
 

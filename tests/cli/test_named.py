@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,29 +42,6 @@ def test_hooks_are_named_with_their_settings(texts, settings):
     assert [all_settings(hook) | wanted for hook, wanted in zip(hooks, settings, strict=True)] == [
         all_settings(h) for h in hooks
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("stop_on_return=475", "did you mean StopOnReturn? Expected some of StopOnReturn, Histograms, EpisodeVideo"),
-        ("os:system", "Expected some of StopOnReturn"),
-        ('{"class": "rlpyt.runners:StopOnReturn"}', "Expected some of StopOnReturn"),
-        ("StopOnReturn", "StopOnReturn lacks threshold; expected StopOnReturn(threshold=NUMBER)"),
-        ("StopOnReturn(high)", "threshold of StopOnReturn: got 'high'; expected NUMBER"),
-        ("StopOnReturn(1,rows=2)", "got 'rows=2' as a setting of StopOnReturn; did you mean n_rows?"),
-        ("StopOnReturn(1,threshold=2)", "got 'threshold=2' as a setting of StopOnReturn"),
-        ("StopOnReturn(1,2,3,4)", "got '4' as a setting of StopOnReturn; expected some of threshold, column, n_rows"),
-        ("StopOnReturn(1,n_rows=0)", "n_rows is 0"),
-    ],
-)
-def test_a_hook_that_cannot_be_meant_is_refused_in_one_line(text, says, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["train", "ppo", "CartPole-v1", "--hooks", text]) == 2
-    err = capsys.readouterr().err
-    assert says in err
-    assert err.count("\n") == 1
-    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("change", [[], ["--sampler.env-kwargs", "max_episode_steps=9"]])
@@ -187,38 +163,6 @@ def test_a_grid_is_tracked_by_its_runs(fake, tmp_path):
     assert start.choices.track == ("wandb",)
     (sink,) = tracking_of(start.choices.track, start.name, "learning_rate_0.001").sinks
     assert vars(sink) == {"project": "ppo_CartPole-v1", "group": "learning_rate_0.001", **NOWHERE}
-
-
-@pytest.mark.parametrize("command", ["train", "launch"])
-@pytest.mark.parametrize(
-    ("name", "module"),
-    [("trackio", "trackio"), ("wandb", "wandb"), ("mlflow", "mlflow"), ("tensorboard", "torch.utils.tensorboard")],
-)
-def test_a_tracker_without_its_package_is_refused_before_there_is_a_run(
-    command, name, module, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.chdir(tmp_path)
-    assert main([command, "ppo", "CartPole-v1", "--track", name]) == 2
-    err = capsys.readouterr().err
-    assert f"pip install rlpyt[{name}]" in err
-    assert err.count("\n") == 1
-    assert not any(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("wandbb", "did you mean wandb? Expected some of tensorboard, wandb, mlflow, trackio"),
-        ("wandb(projekt=x)", "got 'projekt=x' as a setting of wandb; did you mean project?"),
-        ("tensorboard(x)", "got tensorboard(x); expected no settings"),
-    ],
-)
-def test_a_tracker_that_cannot_be_meant_is_refused(text, says, fake, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["train", "ppo", "CartPole-v1", "--track", text]) == 2
-    assert says in capsys.readouterr().err
-    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("place", ["tracking_uri=http://elsewhere", "entity=others"])
