@@ -104,19 +104,11 @@ def test_an_error_of_code_of_the_users_keeps_its_traceback(kind, monkeypatch):
         main(["train", "ppo"])
 
 
-def test_a_shell_can_complete_commands_and_options(capsys):
-    assert code_of(["--tyro-print-completion", "bash"]) == 0
-    script = capsys.readouterr().out
-    assert all(word in script for word in (*COMMANDS, "alternating", "--sampler-type", "--runs-at-once"))
-
-
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
         ("rlpyt train rain", "rainbow"),
-        ("rlpyt train dqn CartPole-v1 --sampler-ty", "--sampler-type"),
         ("rlpyt train dqn CartPole-v1 --sampler-type alt", "alternating"),
-        ("rlpyt launch rain", "rainbow"),
         ("rlpyt launch dqn CartPole-v1 --runs", "--runs-at-once"),
     ],
 )
