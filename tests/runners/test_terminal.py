@@ -20,8 +20,7 @@ import pytest
 
 from rlpyt.logging.run_directory import PREEMPTED
 from rlpyt.runners.signals import Preemption, signals_as_exceptions
-from tests.runners.runner_kit import is_alive, nightly, status_of
-from tests.runners.test_faults import named_memory, wait_for
+from tests.runners.runner_kit import is_alive, named_memory, nightly, status_of, wait_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -83,8 +82,7 @@ TERMINALS = """
         from rlpyt.logging import ProgBarCounter
         from rlpyt.logging.sinks import print_line
         from rlpyt.types import Run
-        from tests.runners.runner_kit import make_algo, make_sampler, run
-        from tests.runners.test_faults import anonymous_memory
+        from tests.runners.runner_kit import anonymous_memory, make_algo, make_sampler, run
         from tests.toy_envs import PrintingEnv, SlowEnv
 
         while line := sys.stdin.readline():
