@@ -34,7 +34,7 @@ from rlpyt.runners.checkpointing import RunCheckpoints
 from rlpyt.utils.replicas import Replicas
 from tests.logging.memory_folder import memory_folder
 from tests.logging.test_segments import Ring, check, copy_of
-from tests.runners.thread_replicas import in_threads
+from tests.replica_kit import in_threads
 
 ROOT = Path(rlpyt.logging.__file__).parents[2]
 T, ROWS = 32, 5  # of the ring; written between two checkpoints

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlpyt import samplers
 from rlpyt.runners import AsyncRl
-from rlpyt.runners.agreement import Agreement
 from rlpyt.samplers import background
 from rlpyt.samplers.background import ProcessSettings, acting_device
 from rlpyt.types import Run
@@ -33,11 +31,6 @@ def test_two_learners_share_the_environments_and_are_one_run(tmp_path):
     for row, other in zip(without_times(tmp_path / "a"), without_times(tmp_path / "b"), strict=True):
         for name in ("Iteration", "CumSteps", "CumCompletedTrajs", "DataAgeMin", "DataAgeMax", "RowsDropped"):
             assert row[f"Diagnostics/{name}"] == other[f"Diagnostics/{name}"], name
-
-
-def test_environments_that_cannot_be_shared_are_refused():
-    with pytest.raises(ValueError, match=r"batch_B is 3, given for 2 replicas .* expected a multiple of 2"):
-        make_sampler(B=3).share(2)
 
 
 def test_workers_are_shared_too():
@@ -81,18 +74,6 @@ def test_an_affinity_of_rlpyt_0_1_is_understood():
     assert sampler_part({"optimizer": [{}], "sampler": servers}) == {"sampler": servers}
 
 
-def test_the_asynchronous_samplers_of_rlpyt_0_1_are_the_usual_ones():
-    for name in ("SerialSampler", "CpuSampler", "GpuSampler", "AlternatingSampler", "NoOverlapAlternatingSampler"):
-        assert getattr(samplers, f"Async{name}") is getattr(samplers, name)
-    for name in ("CpuResetCollector", "GpuResetCollector", "CpuWaitResetCollector", "GpuWaitResetCollector"):
-        assert getattr(samplers, f"Db{name}") is getattr(samplers, name)
-    with pytest.warns(DeprecationWarning, match="from rlpyt.samplers import AsyncCpuSampler"):
-        exec("from rlpyt.samplers.async_.cpu_sampler import AsyncCpuSampler", {})
-    with pytest.warns(DeprecationWarning, match="from rlpyt.samplers import DbGpuWaitResetCollector"):
-        exec("from rlpyt.samplers.async_.collectors import DbGpuWaitResetCollector", {})
-    exec("from rlpyt.runners.async_rl import AsyncRl, AsyncRlEval", {})
-
-
 def test_that_of_a_run_in_one_process_is_split():
     plain = {"master_cpus": [0], "workers_cpus": [1, 2], "cuda_idx": 0}
     assert optimizer_parts(plain) == [plain]
@@ -115,15 +96,6 @@ def test_a_run_with_it_is_pinned_and_ends(tmp_path):
     assert runner._group.cores.master_cpus == [CPU]
     assert len(rows_of(tmp_path)) == 3
     assert available_cpus() != [CPU] or len(available_cpus()) == 1
-
-
-@pytest.mark.parametrize(("batch_sizes", "batch_size"), [("replica", 20), ("global", 10)])
-def test_batch_sizes_are_divided_where_they_are_those_of_all(batch_sizes, batch_size):
-    algo, agent = make_algo("dqn", batch_size=20)
-    runner: Any = AsyncRl(algo, agent, make_sampler(), n_steps=400, n_replicas=2, batch_sizes=batch_sizes)
-    runner._group.agreement = Agreement(Replicas(0, 2))
-    own, sampler = runner._group.share_of(algo, runner.sampler)
-    assert (own.batch_size, sampler.batch_spec.B) == (batch_size, 2)
 
 
 def test_the_processes_of_two_samplers_have_global_streams_of_their_own(monkeypatch):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,8 @@ from gymnasium import spaces
 
 from rlpyt.algos import QpgAlgo
 from rlpyt.core import Sampler
-from rlpyt.logging import load_snapshot
-from rlpyt.runners import AsyncRl, AsyncRlEval, MinibatchRl, MinibatchRlEval, compute_choice, runner_from_params
+from rlpyt.runners import AsyncRl, AsyncRlEval, MinibatchRl, MinibatchRlEval, compute_choice
 from rlpyt.samplers import SerialSampler
-from rlpyt.settings import all_settings
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.coupling import Coupling
 from tests.algos.small_problems import RandomEnv
@@ -140,16 +137,6 @@ def test_the_replay_ratio_is_the_one_of_the_synchronous_run(tmp_path):
     ratios = [[row["Diagnostics/CumReplayRatio"] for row in _rows(tmp_path / str(lag))] for lag in (0, 2)]
     assert ratios[0] == ratios[1]
     assert float(_rows(tmp_path / "2")[-1]["Diagnostics/ReplayRatio"]) == 4
-
-
-def test_the_run_is_made_again_from_its_record(tmp_path):
-    runner: Any = run(tmp_path, "ppo", make_sampler(), AsyncRl, lag=2)
-    params = json.loads((tmp_path / "run_0" / "params.json").read_text())
-    assert params["plan"]["lag"] == 2
-    again: Any = runner_from_params(tmp_path / "run_0", known=[CountingEnv])
-    assert (type(again), again.lag, type(again.sampler)) == (AsyncRl, 2, SerialSampler)
-    assert all_settings(runner).keys() == all_settings(again).keys()
-    assert load_snapshot(tmp_path / "run_0" / "params.pkl")["itr"] == 4
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from rlpyt.agents import CatDqnAgent, CategoricalPgAgent, R2d1Agent, SacAgent
 from rlpyt.algos import PPO, R2D1, SAC, CategoricalDQN
 from rlpyt.logging import logger_context
 from rlpyt.runners import MinibatchRl, MinibatchRlEval, RecordError, runner_from_params
-from rlpyt.runners.record import record_of
 from rlpyt.samplers import CpuSampler, SerialSampler
 from rlpyt.utils.compute import ComputeSettings
 from tests.runners.runner_kit import nightly, run, without_times
@@ -133,18 +132,6 @@ def test_settings_may_be_changed(recorded):
         runner_from_params(recorded, known=[CountingEnv], n_step=3)
     with pytest.raises(TypeError, match=r"'epoch'\. Did you mean epochs"):
         runner_from_params(recorded, known=[CountingEnv], algo={"epoch": 3})
-
-
-def test_a_change_leaves_no_evaluation_in_the_environment_of_before(tmp_path):
-    kwargs = dict(id="CartPole-v1", max_episode_steps=9)
-    sampler = SerialSampler(gymnasium.make, kwargs, eval_env_kwargs=kwargs, batch_T=5, batch_B=4)
-    record = record_of(MinibatchRl(PPO(minibatches=2), CategoricalPgAgent(), sampler, n_steps=40))[0]
-    (tmp_path / "params.json").write_text(json.dumps({"runner": record}))
-    longer = {**kwargs, "max_episode_steps": 20}
-    with pytest.raises(ValueError, match="env_kwargs changes max_episode_steps of the training environments"):
-        runner_from_params(tmp_path, sampler={"env_kwargs": longer})
-    changed = runner_from_params(tmp_path, sampler={"env_kwargs": longer, "eval_env_kwargs": None}).sampler
-    assert changed.evaluation_kwargs == longer  # type: ignore[attr-defined]
 
 
 def test_an_own_environment_is_handed_in(recorded):

@@ -95,15 +95,6 @@ def test_a_subclass_may_have_settings_of_its_own_in_both_ways():
             SamplerCls(CountingEnv, {}, batch_T=4, batch_B=3, frame=2)  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("kind", ["serial", "cpu2", "gpu2"])
-def test_a_sampler_that_is_initialised_again_closes_what_it_had(kind):
-    with running(kind, random_agent()) as sampler:
-        before = sampler._workers
-        sampler.initialize(random_agent(), Run(batch_spec=sampler.batch_spec))
-        assert before is None or not before.pool.workers
-        assert collect(sampler, 1)
-
-
 class TwiceTheReward(Collector):
     """Loop of a user's, which knows of no row to go on from."""
 

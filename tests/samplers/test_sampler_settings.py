@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -25,14 +26,20 @@ def make(SamplerCls: Any = CpuSampler, **kwargs: Any) -> Any:
         ("batch_T", 2.5, "a whole number from 1"),
         ("batch_B", 0, "a whole number from 1"),
         ("batch_B", "4", "a whole number from 1"),
+        ("batch_B", -1, "a whole number from 1"),
         ("max_decorrelation_steps", -1, "a whole number from 0"),
+        ("eval_n_envs", -1, "a whole number from 0"),
         ("eval_n_envs", np.nan, "a whole number from 0"),
         ("eval_max_trajectories", 2.5, "the number of episodes of one evaluation, from 1, or None"),
         ("eval_max_trajectories", float("nan"), "the number of episodes of one evaluation"),
         ("eval_max_trajectories", True, "the number of episodes of one evaluation"),
         ("eval_max_steps", float("inf"), "a whole number of steps, or None for no limit"),
         ("eval_max_steps", "many", "a whole number of steps"),
+        ("eval_max_trajectories", 0, "the number of episodes"),
+        ("eval_max_trajectories", -2, "the number of episodes"),
+        ("eval_max_steps", -1, "a whole number of steps"),
         ("acting_threads", 0, "a whole number from 1"),
+        *(("n_workers", n, "1 to batch_B, 2") for n in (0, 3, -2)),
         ("n_workers", 1.5, "1 to batch_B, 2: every worker needs an environment"),
         ("restart_workers", -1, "a whole number from 0"),
     ],
@@ -46,6 +53,7 @@ def test_what_is_no_whole_number_is_refused(name, value, expected):
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
+        ("EnvCls", CountingEnv(), "a callable"),
         ("TrajInfoCls", 1, "a class, or another callable that returns a TrajInfo"),
         ("CollectorCls", 100, "a class, or None"),  # max_decorrelation_steps, had it a name
         ("eval_CollectorCls", "last", "a class, or None"),
@@ -54,8 +62,15 @@ def test_what_is_no_whole_number_is_refused(name, value, expected):
     ],
 )
 def test_what_is_of_another_kind_is_refused(name, value, expected):
-    with pytest.raises(TypeError, match=f"CpuSampler: {name} is {value!r}; expected {expected}"):
+    with pytest.raises(TypeError, match=f"CpuSampler: {name} is {re.escape(repr(value))}.*; expected {expected}"):
         make(**{name: value})
+
+
+def test_an_evaluation_of_nothing_or_without_end_is_refused():
+    with pytest.raises(ValueError, match="eval_max_trajectories"):
+        make(eval_n_envs=4)
+    with pytest.raises(ValueError, match=r"eval_max_steps is 3.*4"):
+        make(eval_n_envs=4, eval_max_steps=3, eval_max_trajectories=4)
 
 
 @pytest.mark.parametrize(
