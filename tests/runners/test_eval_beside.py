@@ -184,29 +184,27 @@ def test_what_a_user_records_meanwhile_belongs_to_the_next_row(tmp_path):
 # ---- where it runs ----
 
 
-@pytest.mark.skipif(len(available_cpus()) < 2, reason="one core")
-@pytest.mark.parametrize("given", [{"evaluator_cpus": 1}, {"workers_cpus": 1}, {}])
-def test_the_evaluator_has_cores_of_its_own_or_those_of_the_workers(given, tmp_path):
-    before = available_cpus()
-    affinity = {"master_cpus": [before[0]], **{name: [before[i]] for name, i in given.items()}}
-    seen: list[list[int]] = []
-
-    class Seen(MinibatchRlEval):
-        def log_row(self, n_done: int) -> None:
-            process = psutil.Process(evaluator_of(self)._workers[0].pid)
-            seen.append(process.cpu_affinity())
-            super().log_row(n_done)
-
-    run(tmp_path, "ppo", make_sampler("serial", **QUOTA), Seen, n_steps=20, eval_beside=True, affinity=affinity)
-    assert seen[0] == ([before[1]] if given else before)
-
-
-def test_the_cores_of_several_action_servers_are_those_of_the_evaluator_too():
+def test_the_evaluator_has_cores_of_its_own_or_those_of_the_workers(tmp_path):
     first, last = available_cpus()[0], available_cpus()[-1]
+    master = {"master_cpus": [first]}
+    assert evaluator_cpus({**master, "evaluator_cpus": [last], "workers_cpus": [first]}) == [last]
+    assert evaluator_cpus({**master, "workers_cpus": [last]}) == [last]
+    assert evaluator_cpus(master) == available_cpus()
+    assert evaluator_cpus({}) is None
     servers = [dict(workers_cpus=[first], set_affinity=True), dict(workers_cpus=[[first, last]])]
     assert evaluator_cpus({"sampler": servers}) == sorted({first, last})
     assert evaluator_cpus({"sampler": [*servers, dict(evaluator_cpus=[last])]}) == [last]
     assert evaluator_cpus({"sampler": [*servers, dict(set_affinity=False)]}) is None
+    seen: list[list[int]] = []
+
+    class Seen(MinibatchRlEval):
+        def log_row(self, n_done: int) -> None:
+            seen.append(psutil.Process(evaluator_of(self)._workers[0].pid).cpu_affinity())
+            super().log_row(n_done)
+
+    affinity = {**master, "evaluator_cpus": [last]}
+    run(tmp_path, "ppo", make_sampler("serial", **QUOTA), Seen, n_steps=20, eval_beside=True, affinity=affinity)
+    assert seen[0] == [last]
 
 
 def test_a_sampler_without_such_an_evaluator_says_so(tmp_path):

@@ -337,36 +337,6 @@ def test_a_recorder_goes_on_where_its_environment_is_set_back():
         assert as_built.set_back() is None
 
 
-class Monitor(AgingEnv):
-    """Opens a file at its first reset, for all episodes."""
-
-    def __init__(self, path: Any) -> None:
-        super().__init__()
-        self.path = path
-        self.file: Any = None
-
-    def reset(self, **kwargs: Any) -> Any:
-        if self.path and self.file is None:
-            self.file = open(self.path, "w")  # noqa: SIM115
-        if self.file:
-            print("reset", file=self.file)
-        return super().reset(**kwargs)
-
-    def close(self) -> None:
-        if self.file:
-            self.file.close()
-
-
-@pytest.mark.parametrize("kind", ["serial", "cpu2"])
-def test_what_evaluation_environments_have_opened_stays_open(kind, tmp_path, capsys):
-    """The environment that is checked, one of training, opens nothing."""
-    options: dict[str, Any] = dict(env_kwargs={"path": None}, eval_env_kwargs={"path": tmp_path / "episodes"})
-    with running(kind, stochastic_agent(), Monitor, eval_n_envs=1, eval_max_trajectories=2, **options) as sampler:
-        for itr in range(3):
-            sampler.evaluate_agent(itr)
-    assert len((tmp_path / "episodes").read_text().split()) == 6
-
-
 @pytest.mark.parametrize("data", [np.zeros(2**24, np.uint8), [[1.0, "x"] for _ in range(5_000)]])
 def test_an_environment_of_much_data_is_neither_copied_nor_set_back(data, monkeypatch, capsys):
     states = mock.Mock()
