@@ -53,13 +53,6 @@ def test_a_worker_of_the_sampler_that_breaks_is_named(kind, fault, tmp_path):
     assert re.match(PROCESS + "raised WorkerError: " + WORKER + ending, message, re.DOTALL), message
 
 
-def processes_of(kind: str) -> tuple[psutil.Process, list[psutil.Process]]:
-    """Return the sampler's process, and its workers."""
-    family = psutil.Process().children(recursive=True)
-    [sampler] = [p for p in family if p.children() and all(not c.children() for c in p.children())][-1:]
-    return sampler, sampler.children()
-
-
 @pytest.mark.parametrize(
     ("signum", "whom", "ending"),
     [
@@ -71,9 +64,10 @@ def processes_of(kind: str) -> tuple[psutil.Process, list[psutil.Process]]:
 def test_a_signal_from_outside_ends_the_run(signum, whom, ending, tmp_path):
     def send() -> None:
         wait_for(lambda: (tmp_path / "run_0" / "params.pkl").exists(), 30, "the run did not start")
-        sampler, workers = processes_of("cpu2")
+        family = psutil.Process().children(recursive=True)
+        [process] = [p for p in family if p.children() and all(not c.children() for c in p.children())][-1:]
         (tmp_path / "note").write_text(str(time.monotonic()))
-        (sampler if whom == "sampler" else workers[0]).send_signal(signum)
+        (process if whom == "sampler" else process.children()[0]).send_signal(signum)
 
     thread = threading.Thread(target=send)
     thread.start()

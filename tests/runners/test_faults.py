@@ -35,7 +35,6 @@ from tests.runners.runner_kit import (
     wait_for,
 )
 from tests.toy_envs import CountingEnv
-from tests.vector_toy_envs import FaultyVectorEnv
 
 ROOT = Path(__file__).parents[2]
 WHERE = rf"Worker 1 \(pid \d+\), last seen at environment {BAD_RANK}, step (?P<step>\d+), "
@@ -119,13 +118,6 @@ def test_a_fault_in_evaluation_is_named_without_workers(tmp_path):
 def test_a_fault_in_a_reset_in_the_background_is_named(kind, tmp_path):
     text = fail(tmp_path, WorkerError, faulty(tmp_path, kind, "reset", 3, mid_batch_reset=False))
     assert re.match(WHERE + "raised EnvError: " + MESSAGES["reset"], text), text
-
-
-@pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
-def test_a_vector_environment_that_breaks_is_named(kind, tmp_path):
-    env_kwargs = {"fault": "raise", "at": 12, "bad_seed": BAD_SEED}
-    text = fail(tmp_path, WorkerError, make_sampler(kind, FaultyVectorEnv, env_kwargs=env_kwargs))
-    assert re.match(WHERE + r"raised EnvError: FaultyVectorEnv \(.*ZeroDivisionError: the toy", text), text
 
 
 @pytest.mark.parametrize("kind", PARALLEL)

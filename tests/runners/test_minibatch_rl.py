@@ -500,15 +500,6 @@ def test_an_evaluation_without_environments_is_refused_before_anything_starts(tm
     assert not (tmp_path / "run_0").exists()
 
 
-def test_an_evaluation_that_is_cut_off_warns_once(tmp_path, capsys):
-    sampler = make_sampler(eval_n_envs=2, eval_max_trajectories=50, eval_max_steps=20)
-    run(tmp_path, "ppo", sampler, MinibatchRlEval)
-    out = capsys.readouterr().out
-    assert out.count("WARNING") == 1
-    assert "eval_max_steps" in out
-    assert all(int(row["Diagnostics/TrajsUnfinishedInEval"]) > 0 for row in rows_of(tmp_path))
-
-
 # ---- the process around it ----
 
 

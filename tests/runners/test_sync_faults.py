@@ -60,13 +60,6 @@ class Lost(SyncRl):
         return n_itr
 
 
-class Stopped(Lost):
-    """The same with SIGSTOP."""
-
-    def go_wrong(self) -> None:
-        os.kill(os.getpid(), signal.SIGSTOP)
-
-
 class Raising(Lost):
     """The same with an exception."""
 
@@ -116,12 +109,6 @@ def test_an_exception_in_an_update_of_a_replica_is_raised_here_with_its_tracebac
     message = fail(tmp_path, ReplicaError, Runner=Raising)
     assert re.match(WHERE + "raised ZeroDivisionError: the loss broke", message), message
     assert "in go_wrong" in message
-
-
-@pytest.mark.nightly
-def test_a_replica_that_is_stopped_in_an_update_is_named(tmp_path):
-    message = fail(tmp_path, ReplicaError, Runner=Stopped, reduction="ddp", replica_timeout=4)
-    assert re.match(WHERE + "is stopped, as by SIGSTOP", message), message
 
 
 def test_a_replica_that_ends_before_the_others_have_met_it_is_named(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,8 +36,9 @@ pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 @pytest.fixture(autouse=True)
 def _no_connection_is_left() -> Iterator[None]:
-    connections = open_connections()
+    connections, hook = open_connections(), sys.excepthook
     yield
+    assert sys.excepthook is hook
     assert open_connections() <= connections  # those of earlier tests may close meanwhile
 
 

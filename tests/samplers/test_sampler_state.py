@@ -118,25 +118,6 @@ def test_a_sampler_can_go_back_to_any_row():
             assert_equal_batches(collect(sampler, 12, first=itr), batches[itr : itr + 12])
 
 
-class Unreadable(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Wrapper with an attribute that cannot be saved."""
-
-    def __init__(self, id: str) -> None:
-        super().__init__(gymnasium.make(id))
-        self.numbers = iter(range(3))
-
-
-def test_an_environment_without_a_state_is_lost_when_one_is_loaded():
-    options: dict[str, Any] = {**OPTIONS, "env_kwargs": {"id": "CartPole-v1"}}
-    with running("serial", random_agent(), Unreadable, **options) as sampler:
-        collect(sampler, 2)
-        sampler.load_state_dict(sampler.state_dict())
-        [(samples, _)] = collect(sampler, 1, first=2)
-    assert not samples.env.valid[0].any()
-    assert samples.env.valid[1].all()
-    assert samples.env.observation[1].abs().max() <= 0.05  # of CartPole after a reset
-
-
 class Simulated(gymnasium.Env[Any, Any]):
     """Shows the time of a simulation that is elsewhere; all that it has itself is a number, which can be read.
 
