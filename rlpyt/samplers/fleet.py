@@ -20,10 +20,9 @@ from rlpyt.envs import (
     make_vector_env,
     makes_vector_env,
 )
-from rlpyt.envs.check import examine_env
+from rlpyt.envs.check import examine_env, examine_vector_env
 from rlpyt.envs.state_check import why_not_restored
 from rlpyt.envs.state_data import GENERATORS
-from rlpyt.envs.vector_check import examine_vector_env
 from rlpyt.logging import current_logger
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs
