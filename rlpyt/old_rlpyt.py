@@ -15,7 +15,7 @@ PAGE = "docs/start/from_rlpyt_0_1.md"
 
 _ON_OLD_PATHS = (
     "agents.base agents.dqn agents.qpg algos.dqn algos.qpg distributions.categorical distributions.epsilon_greedy "
-    "distributions.gaussian envs.atari envs.gym models.dueling models.pg models.qpg models.utils replays.sum_tree "
+    "distributions.gaussian envs.atari envs.gym models.pg models.qpg models.utils replays.sum_tree "
     "runners.async_rl runners.base runners.sync_rl samplers.buffer samplers.serial spaces"
 )
 ON_OLD_PATHS = frozenset(f"rlpyt.{name}" for name in _ON_OLD_PATHS.split())

@@ -408,7 +408,7 @@ def gone(name: str) -> str:
             "OwnRunner: MinibatchRl.__init__ got 'algo' by position and by name; .* are algo, agent, sampler, n_steps"
             rf".*super\(\).__init__.*{PAGE}",
         ),
-        (lambda: new(OwnAgent), rf"^OwnAgent is abstract: .* agent_info \(Return what is.*make_dist.*{PAGE}"),
+        (lambda: new(OwnAgent), rf"^OwnAgent is abstract: .* agent_info \(Return the record.*make_dist.*{PAGE}"),
         (
             lambda: run(FromNothing(), OwnParameters(model_kwargs=SMALL)),
             "^OwnParameters.parameters returned a dictionary with the keys actor; expected an it",

@@ -135,6 +135,7 @@ _TABLE = (
     ("spaces.base", _SPACE, "Space"),
     # ---- models ----
     ("models.conv2d", "rlpyt.models", "Conv2dModel Conv2dHeadModel"),
+    ("models.dueling", "rlpyt.models", "DuelingHeadModel"),
     ("models.dueling", _N_ATOMS, "DistributionalDuelingHeadModel"),
     ("models.utils", "rlpyt.compat.functions", "update_state_dict"),
     ("models.utils", "rlpyt.models.scale_grad(x, scale) does it", "ScaleGrad"),
