@@ -12,8 +12,7 @@ import re
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Literal, TypeVar, get_args
@@ -24,6 +23,7 @@ import torch.distributed as dist
 import torch.distributed.nn  # imported in a group, its default arguments would hold on to that group
 
 from rlpyt.utils.board import Board, Note, Peer, whose_fault
+from rlpyt.utils.process_start import variables_set
 from rlpyt.utils.processes import available_cpus
 from rlpyt.utils.reductions import DdpPass, FlatPass
 from rlpyt.utils.replicas import Replicas
@@ -114,7 +114,9 @@ class ProcessGroup(Replicas):
 
     def _connect(self, store: dist.Store, backend: str) -> None:
         """Connect with the others, which have all come: nothing else keeps them, and no signal ends this wait."""
-        with _on_loopback(len({peer.host for peer in self.peers}) == 1):
+        # On one machine gloo listens on the loopback interface alone, unless the user has named another.
+        alone = len({peer.host for peer in self.peers}) == 1 and "GLOO_SOCKET_IFNAME" not in os.environ
+        with variables_set({"GLOO_SOCKET_IFNAME": "lo"} if alone else {}):
             try:
                 dist.init_process_group(
                     backend,
@@ -344,19 +346,6 @@ def _backend(peers: Sequence[Peer]) -> str:
     devices = [(peer.host, peer.device) for peer in peers]
     gpus = all(device.startswith("cuda") for _, device in devices) and len(set(devices)) == len(devices)
     return "cpu:gloo,cuda:nccl" if gpus else "gloo"
-
-
-@contextmanager
-def _on_loopback(wanted: bool) -> Iterator[None]:
-    """Let gloo listen on the loopback interface alone while the block runs, unless the user has named another."""
-    if not wanted or "GLOO_SOCKET_IFNAME" in os.environ:
-        yield
-        return
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    try:
-        yield
-    finally:
-        del os.environ["GLOO_SOCKET_IFNAME"]
 
 
 def _completed(work: dist.Work) -> bool:

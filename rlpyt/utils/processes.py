@@ -19,8 +19,8 @@ import struct
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from typing import Any
@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.utils.cgroups import cpu_quota
-from rlpyt.utils.process_start import PRELOAD, continue_forkserver, forget_process, start_process
+from rlpyt.utils.process_start import PRELOAD, continue_forkserver, forget_process, start_process, variables_set
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.shared_memory import dumps, shared_array, unsendable
 from rlpyt.utils.slurm_job import job_cpus
@@ -388,17 +388,9 @@ def has_own_cores() -> bool:
     return available_cores() >= len(available_cpus())
 
 
-@contextmanager
-def cores_limited_to(n_cores: int) -> Iterator[None]:
+def cores_limited_to(n_cores: int) -> AbstractContextManager[None]:
     """Limit `available_cores` while the block runs, in this process and in those that it starts meanwhile."""
-    before = os.environ.get(CORES)
-    os.environ[CORES] = str(n_cores)
-    try:
-        yield
-    finally:
-        del os.environ[CORES]
-        if before is not None:
-            os.environ[CORES] = before
+    return variables_set({CORES: str(n_cores)})
 
 
 def available_threads() -> int:
