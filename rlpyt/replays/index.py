@@ -39,9 +39,6 @@ class Index(ABC):
     """Base of indexes. An index of one's own defines `draw_places`; one with priorities `set_priorities` too.
 
     The base checks what they do: start indexes at final rows are drawn again, priorities of overwritten rows dropped.
-
-    Args:
-        rng: random stream of the replay.
     """
 
     takes_priorities: ClassVar[bool] = False

@@ -40,16 +40,11 @@ _LEAVE_SECONDS = 3.0  # how long the others may take to leave, too
 
 
 class ReplicaError(RuntimeError):
-    """Error of a group that cannot go on; the message names the replica and where it was.
-
-    Args:
-        message: text of the error.
-        rank: of the replica that was lost; -1 where none is known.
-    """
+    """Error of a group that cannot go on; the message names the replica and where it was."""
 
     def __init__(self, message: str, rank: int = -1) -> None:
         super().__init__(message)
-        self.rank = rank
+        self.rank = rank  # of the replica that was lost; -1 where none is known
 
 
 class ProcessGroup(Replicas):
@@ -240,13 +235,9 @@ class ProcessGroup(Replicas):
     # ---- gradients ----
 
     def backward_pass(self, parameters: Sequence[torch.nn.Parameter]) -> Callable[[torch.Tensor], None]:
-        """Return the backward pass of a scalar loss over some parameters.
+        """Return the backward pass of a scalar loss over some parameters; see `Replicas.backward_pass`.
 
-        It sets their `grad` to the mean of the replicas' gradients. A parameter that no replica's loss depends on keeps
-        None. The gradients may be views of memory that the next pass overwrites.
-
-        Args:
-            parameters: all of them require a gradient.
+        The gradients may be views of memory that the next pass overwrites.
 
         Raises:
             ReplicaError: if the replicas have other parameters than replica 0.
@@ -289,11 +280,7 @@ class ProcessGroup(Replicas):
             self._board.exchange_last_words(Note(self.place, f"{type(error).__name__}: {error}", text))
 
     def lost(self, error: object) -> ReplicaError:
-        """Return the error that says which replica is lost, after a collective has failed.
-
-        Args:
-            error: that of the collective, or a text.
-        """
+        """Return the error that says which replica is lost, after a collective has failed."""
         reason = _reason(error)
         own = f"{self.role.capitalize()} {self.rank}"
         if self.failed or self._board is None:

@@ -212,12 +212,7 @@ def _kill(process: BaseProcess) -> None:
 
 
 class Watch:
-    """Watch over workers until their first reply; it notices workers that die or stand still.
-
-    Args:
-        workers: each with a request under way.
-        timeout: seconds that a worker may be without progress.
-    """
+    """Watch over workers until their first reply; it notices workers that die or stand still."""
 
     def __init__(self, workers: Sequence[Worker], timeout: float) -> None:
         self._timeout, self._stalls = timeout, Stalls(workers, timeout)
@@ -291,12 +286,8 @@ def receive_ready(workers: Sequence[Worker], timeout: float, wait: bool) -> list
 def stop_workers(workers: Sequence[Worker], seconds: float | None = None) -> None:
     """Ask all workers to close, wait for them, and kill the rest. It may be called again, and after a failure.
 
-    It takes no longer than these two waits. A worker that cannot be killed, as it waits in the kernel for a disk, is
-    left to itself with a warning.
-
-    Args:
-        workers: to stop.
-        seconds: to wait; None is long enough for an environment to close in order.
+    The default of `seconds` is long enough for an environment to close in order. It takes no longer than these two
+    waits. A worker that cannot be killed, as it waits in the kernel for a disk, is left to itself with a warning.
     """
     for worker in workers:
         with suppress(WorkerError, OSError):
