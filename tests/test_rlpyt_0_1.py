@@ -6,12 +6,10 @@ import importlib
 import inspect
 import os
 import pickle
-import re
 import subprocess
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterable
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -28,8 +26,8 @@ from torch import nn
 import rlpyt
 from rlpyt import agents, algos, distributions, envs, replays, runners, samplers
 from rlpyt.compat.functions import iterate_mb_idxs, save__init__args, update_state_dict
-from rlpyt.compat.methods import CALLED_WITH, OLD_ARGUMENTS, OLD_ATTRIBUTES, OLD_METHODS
-from rlpyt.compat.names import FOLDERS, NAMES, SETTINGS, OldModule
+from rlpyt.compat.methods import CALLED_WITH, OLD_ARGUMENTS, OLD_METHODS
+from rlpyt.compat.names import NAMES, SETTINGS, OldModule
 from rlpyt.envs import EnvSpaces
 from rlpyt.logging import read_progress
 from rlpyt.old_rlpyt import ON_OLD_PATHS, PAGE, check_class
@@ -447,89 +445,6 @@ def test_hyper_parameters_by_position_are_refused():
 # ---- the page ----
 
 
-def same_names() -> str:
-    """Return where names are that are called as before, as a list in Markdown."""
-    rooms: dict[str, dict[str, None]] = {}
-    for _, name, where in MOVED:
-        room, _, new = where.rpartition(".")
-        if new == name:
-            rooms.setdefault(room, {})[f"`{name}`"] = None
-    return items(f"from {room} import: {', '.join(sorted(names))}" for room, names in sorted(rooms.items()))
-
-
-def items(texts: Iterable[str]) -> str:
-    """Return a list in Markdown, of lines of at most 100 characters."""
-    fill = partial(textwrap.fill, width=100, break_long_words=False, break_on_hyphens=False)
-    return "".join(fill(text, initial_indent="- ", subsequent_indent="  ") + "\n" for text in texts)
-
-
-def other_names() -> list[list[str]]:
-    """Return the names that are others now."""
-    found = {f"{old} in `{module}`" if old == "`AgentInfo`" else old: f"`{new}`" for module, old, new in renamed()}
-    return [["rlpyt 0.1", "now"], *([old, new] for old, new in found.items())]
-
-
-def renamed() -> list[tuple[str, str, str]]:
-    return [(m, f"`{name}`", new) for m, name, new in MOVED if new.rpartition(".")[2] != name]
-
-
-def gone_names() -> str:
-    """Return the names without a counterpart, by what to do instead, as a list in Markdown."""
-    reasons: dict[str, dict[str, None]] = {}
-    for module, name in GONE:
-        reasons.setdefault(NAMES[module][name], {})[f"`{name}`"] = None
-    for path, text in FOLDERS.items():
-        reasons.setdefault(text, {})[f"`{path.removeprefix('rlpyt.')}`"] = None
-    return items(f"{', '.join(names)}: {text}." for text, names in reasons.items())
-
-
-def old_methods() -> list[list[str]]:
-    return [["class", "method", "what to do"], *of_classes(OLD_METHODS)]
-
-
-def old_attributes() -> list[list[str]]:
-    return [["class", "attribute", "what to do"], *of_classes(OLD_ATTRIBUTES)]
-
-
-def of_classes(table: dict[str, dict[str, str]]) -> list[list[str]]:
-    """Return rows of a class, its old names, and what to do about them."""
-    rows: dict[tuple[str, str], list[str]] = {}
-    for base, names in table.items():
-        for name, text in names.items():
-            rows.setdefault((base, text), []).append(f"`{name}`")
-    return [[f"`{base}`", ", ".join(names), text] for (base, text), names in rows.items()]
-
-
-def old_settings() -> list[list[str]]:
-    return [["setting", "what to do"], *([f"`{name}`", text] for name, text in SETTINGS.items())]
-
-
-def rewritten(text: str) -> str:
-    """Return the text of the page with the tables and lists of the module."""
-    for rows in (other_names(), old_methods(), old_attributes(), old_settings()):
-        cells = ["| " + " | ".join(row) + " |" for row in rows]
-        table = "\n".join([cells[0], "|" + "---|" * len(rows[0]), *cells[1:]])
-        pattern = re.escape("| " + " | ".join(rows[0]) + " |") + r"\n(\|.*\n)+"
-        ours = [
-            m
-            for m in re.finditer(pattern, text)
-            if m[0].splitlines()[-1].strip("|").split("|")[-1].strip() == rows[-1][-1]
-        ]
-        [found] = ours
-        text = text[: found.start()] + table + "\n" + text[found.end() :]
-    paragraphs = text.split("\n\n")
-    for names in (same_names().rstrip("\n"), gone_names().rstrip("\n")):
-        lines = set(names.splitlines())
-        old = max(range(len(paragraphs)), key=lambda i: len(lines & set(paragraphs[i].splitlines())))
-        paragraphs[old] = names
-    return "\n\n".join(paragraphs).rstrip("\n") + "\n"
-
-
-def test_the_lists_and_tables_of_the_page_are_those_of_the_module():
-    page = (ROOT / PAGE).read_text()
-    assert rewritten(page) == page, "write it again: python -m tests.test_rlpyt_0_1"
-
-
 def test_the_page_has_the_arguments_of_overrides_that_have_changed():
     text = (ROOT / PAGE).read_text()
     changed: tuple[dict[str, dict[str, Any]], ...] = (OLD_ARGUMENTS, CALLED_WITH)
@@ -682,7 +597,3 @@ def test_a_script_of_rlpyt_0_1_trains_and_trains_again_with_the_same_run_ID(scri
         assert "ReturnAverage" in columns
         assert ("GameScoreAverage" in columns) == (script is not sac)
     assert runs[0]["Diagnostics/CumSteps"] == runs[1]["Diagnostics/CumSteps"]
-
-
-if __name__ == "__main__":  # `python -m tests.test_rlpyt_0_1` writes the tables of the page
-    (ROOT / PAGE).write_text(rewritten((ROOT / PAGE).read_text()))
