@@ -14,6 +14,7 @@ import numpy as np
 
 from rlpyt.replays.interface import Allocate
 from rlpyt.types import Places, StateDict
+from rlpyt.utils.checks import described
 
 _MAX_ROUNDS = 16  # redraws before all start indexes are listed, which takes milliseconds for a million
 _FINAL = {
@@ -38,9 +39,6 @@ class Index(ABC):
     """Base of indexes. An index of one's own defines `draw_places`; one with priorities `set_priorities` too.
 
     The base checks what they do: start indexes at final rows are drawn again, priorities of overwritten rows dropped.
-
-    Args:
-        rng: random stream of the replay.
     """
 
     takes_priorities: ClassVar[bool] = False
@@ -224,7 +222,7 @@ class Index(ABC):
         proposed = self.draw_places(size)
         if not isinstance(proposed, tuple) or [np.asarray(x).dtype.kind in "iu" for x in proposed] != [True, True]:
             raise TypeError(
-                f"Drawing from a replay: {type(self).__name__}.draw_places({size}) gave {_described(proposed)}; "
+                f"Drawing from a replay: {type(self).__name__}.draw_places({size}) gave {described(proposed)}; "
                 "expected a pair of arrays of integers: places, and numbers of environments. Convert each with "
                 "astype(np.int64)."
             )
@@ -272,13 +270,6 @@ class UniformIndex(Index):
     def draw_places(self, size: int) -> tuple[np.ndarray, np.ndarray]:
         """Propose start indexes among all in reach."""
         return np.divmod(self.rng.integers(self.first * self.B, self.end * self.B, size=size), self.B)
-
-
-def _described(proposed: object) -> str:
-    """Return in words what `draw_places` gave, by dtypes and shapes."""
-    parts = proposed if isinstance(proposed, tuple) else (proposed,)
-    arrays = ", ".join(f"{array.dtype} {list(array.shape)}" for array in map(np.asarray, parts))
-    return f"a tuple of {len(parts)}: {arrays}" if isinstance(proposed, tuple) else arrays
 
 
 def checked_priorities(priorities: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -214,13 +214,7 @@ def _follows(stacks: np.ndarray, before: np.ndarray) -> np.ndarray:
 
 
 class DeviceCopy:
-    """Copy of a ring buffer's observations on a device, from which they are read there.
-
-    Args:
-        ring: in memory, still empty; after it was written to, so is the copy.
-        B: environments.
-        device: where the copy shall be.
-    """
+    """Copy of a ring buffer's observations on a device, from which they are read there."""
 
     def __init__(self, ring: WholeArray, B: int, device: torch.device) -> None:
         self._ring, self._B, self._device = ring, B, device

@@ -128,11 +128,7 @@ def n_step_of_rows(
 
 
 class Reading(ABC):
-    """Base of readings: it makes the batch that begins at given rows of the storage.
-
-    Args:
-        n_step_return: number of rewards summed in a return, n.
-    """
+    """Base of readings: it makes the batch that begins at given rows of the storage."""
 
     interval: int = 1
     """Time steps from one start index to the next."""

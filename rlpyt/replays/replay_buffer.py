@@ -237,12 +237,7 @@ class ReplayBuffer(Replay):
         return batch._replace(places=places, is_weights=torchify_buffer(weights))
 
     def extract_batch(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> ReplayBatch:
-        """Return the batch that begins at given rows, without places and weights.
-
-        Args:
-            T_idxs: [M] int64, time indexes of the ring that are start indexes in reach.
-            B_idxs: [M] int64, environments.
-        """
+        """Return the batch that begins at rows [M] of the ring, start indexes in reach; without places and weights."""
         return torchify_buffer(self.reading.read(self.storage, T_idxs, B_idxs, self.discount))
 
     def update_priorities(self, places: Places, priorities: torch.Tensor) -> None:

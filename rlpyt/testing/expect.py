@@ -16,14 +16,7 @@ from rlpyt.utils.arrays import buffer_from_example, buffer_leaves
 
 
 def expect(holds: bool, what: str, came: object, expected: str) -> None:
-    """Raise AssertionError unless something holds.
-
-    Args:
-        holds: whether it does.
-        what: what was checked, first words of the message.
-        came: what came.
-        expected: what was expected, last words of the message.
-    """
+    """Raise AssertionError unless something holds."""
     if not holds:
         raise AssertionError(f"{what}: got {came!s:.300}; expected {expected}.")
 

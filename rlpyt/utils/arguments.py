@@ -180,14 +180,7 @@ def _qualname(function: Callable[..., Any]) -> str:
 
 
 def unknown_argument(who: str, name: str, names: Collection[str], noun: str = "argument") -> str:
-    """Return a message about an unknown argument that suggests close names.
-
-    Args:
-        who: the class or function that was called.
-        name: the unknown name.
-        names: the names that it has.
-        noun: the word for them in the message.
-    """
+    """Return a message about an unknown argument that suggests close names."""
     if old := compat("names").SETTINGS.get(name):
         return f"{who} has no {name!r}, as rlpyt 0.1 had. {old} See {PAGE}."
     close = [ELSEWHERE[name]] if ELSEWHERE.get(name) in names else close_names(name, names)

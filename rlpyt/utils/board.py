@@ -69,13 +69,7 @@ class Note(NamedTuple):
 
 
 class Board:
-    """Notes of the replicas by their names; each replica writes its own, and any may read all.
-
-    Args:
-        store: that all replicas reach.
-        rank: of this replica.
-        world_size: replicas.
-    """
+    """Notes of the replicas by their names; each replica writes its own, and any may read all."""
 
     def __init__(self, store: dist.Store, rank: int, world_size: int) -> None:
         self._store, self._rank, self._world_size = dist.PrefixStore("board", store), rank, world_size
@@ -130,10 +124,6 @@ class Board:
 
 def whose_fault(notes: Mapping[int, Note], peers: Sequence[Peer]) -> tuple[int, str] | None:
     """Return which replica was lost and how, from the last words of all and from what the system says of the silent.
-
-    Args:
-        notes: last words by rank, of those that have left some.
-        peers: all replicas.
 
     Returns:
         Rank and what it did; None while that is not certain.

@@ -12,8 +12,7 @@ import re
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Literal, TypeVar, get_args
@@ -24,6 +23,7 @@ import torch.distributed as dist
 import torch.distributed.nn  # imported in a group, its default arguments would hold on to that group
 
 from rlpyt.utils.board import Board, Note, Peer, whose_fault
+from rlpyt.utils.process_start import variables_set
 from rlpyt.utils.processes import available_cpus
 from rlpyt.utils.reductions import DdpPass, FlatPass
 from rlpyt.utils.replicas import Replicas
@@ -40,16 +40,11 @@ _LEAVE_SECONDS = 3.0  # how long the others may take to leave, too
 
 
 class ReplicaError(RuntimeError):
-    """Error of a group that cannot go on; the message names the replica and where it was.
-
-    Args:
-        message: text of the error.
-        rank: of the replica that was lost; -1 where none is known.
-    """
+    """Error of a group that cannot go on; the message names the replica and where it was."""
 
     def __init__(self, message: str, rank: int = -1) -> None:
         super().__init__(message)
-        self.rank = rank
+        self.rank = rank  # of the replica that was lost; -1 where none is known
 
 
 class ProcessGroup(Replicas):
@@ -114,7 +109,9 @@ class ProcessGroup(Replicas):
 
     def _connect(self, store: dist.Store, backend: str) -> None:
         """Connect with the others, which have all come: nothing else keeps them, and no signal ends this wait."""
-        with _on_loopback(len({peer.host for peer in self.peers}) == 1):
+        # On one machine gloo listens on the loopback interface alone, unless the user has named another.
+        alone = len({peer.host for peer in self.peers}) == 1 and "GLOO_SOCKET_IFNAME" not in os.environ
+        with variables_set({"GLOO_SOCKET_IFNAME": "lo"} if alone else {}):
             try:
                 dist.init_process_group(
                     backend,
@@ -238,13 +235,9 @@ class ProcessGroup(Replicas):
     # ---- gradients ----
 
     def backward_pass(self, parameters: Sequence[torch.nn.Parameter]) -> Callable[[torch.Tensor], None]:
-        """Return the backward pass of a scalar loss over some parameters.
+        """Return the backward pass of a scalar loss over some parameters; see `Replicas.backward_pass`.
 
-        It sets their `grad` to the mean of the replicas' gradients. A parameter that no replica's loss depends on keeps
-        None. The gradients may be views of memory that the next pass overwrites.
-
-        Args:
-            parameters: all of them require a gradient.
+        The gradients may be views of memory that the next pass overwrites.
 
         Raises:
             ReplicaError: if the replicas have other parameters than replica 0.
@@ -287,11 +280,7 @@ class ProcessGroup(Replicas):
             self._board.exchange_last_words(Note(self.place, f"{type(error).__name__}: {error}", text))
 
     def lost(self, error: object) -> ReplicaError:
-        """Return the error that says which replica is lost, after a collective has failed.
-
-        Args:
-            error: that of the collective, or a text.
-        """
+        """Return the error that says which replica is lost, after a collective has failed."""
         reason = _reason(error)
         own = f"{self.role.capitalize()} {self.rank}"
         if self.failed or self._board is None:
@@ -344,19 +333,6 @@ def _backend(peers: Sequence[Peer]) -> str:
     devices = [(peer.host, peer.device) for peer in peers]
     gpus = all(device.startswith("cuda") for _, device in devices) and len(set(devices)) == len(devices)
     return "cpu:gloo,cuda:nccl" if gpus else "gloo"
-
-
-@contextmanager
-def _on_loopback(wanted: bool) -> Iterator[None]:
-    """Let gloo listen on the loopback interface alone while the block runs, unless the user has named another."""
-    if not wanted or "GLOO_SOCKET_IFNAME" in os.environ:
-        yield
-        return
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    try:
-        yield
-    finally:
-        del os.environ["GLOO_SOCKET_IFNAME"]
 
 
 def _completed(work: dist.Work) -> bool:

@@ -18,7 +18,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.process import BaseProcess
@@ -42,9 +42,12 @@ def start_process(process: BaseProcess, start_method: str) -> None:
         ConnectionError: if it was killed before.
         OSError: if no folder for temporary files has a path that is short enough for the socket of the forkserver.
     """
-    with _start_conditions():
+    # A process reads these variables before any code of ours: numpy starts its threads when it is imported.
+    with variables_set(ONE_THREAD), _runnable_main():
         if start_method == "forkserver":
-            with _blocked_signals(), _named_master(), short_temporaries():
+            # By the name of its master the forkserver's first modules know where they are.
+            named = variables_set({MASTER_OF_FORKSERVER: str(os.getpid())})
+            with _blocked_signals(), named, short_temporaries():
                 forkserver.ensure_running()
             continue_forkserver()
             process.start()  # waits for the imports of the forkserver, for seconds, with the signals received
@@ -112,33 +115,26 @@ def _blocked_signals(has_tracker: bool = True) -> Iterator[None]:
 
 
 @contextmanager
-def _named_master() -> Iterator[None]:
-    """Tell a forkserver that is started in the block whose it is; by that its first modules know where they are."""
-    before = os.environ.get(MASTER_OF_FORKSERVER)
-    os.environ[MASTER_OF_FORKSERVER] = str(os.getpid())
+def variables_set(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of the environment while the block runs, in this process and in those that it starts meanwhile."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        del os.environ[MASTER_OF_FORKSERVER]
-        if before is not None:
-            os.environ[MASTER_OF_FORKSERVER] = before
+        for name, value in before.items():
+            del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
 
 
 @contextmanager
-def _start_conditions() -> Iterator[None]:
-    """Give a process that is started in the block one thread for each pool, and a main module that it can run.
-
-    It reads both before any code of ours: numpy starts its threads when it is imported, and multiprocessing runs
-    the file of the main module. A script on standard input has no such file.
-    """
-    before, main = dict(os.environ), sys.modules["__main__"]
+def _runnable_main() -> Iterator[None]:
+    """Let a main module that came on standard input, which is no file for multiprocessing to run, seem to have none."""
+    main = sys.modules["__main__"]
     file = main.__dict__.pop("__file__", None) if main.__dict__.get("__file__") == "<stdin>" else None
-    os.environ.update(ONE_THREAD)
     try:
         yield
     finally:
-        for name in ONE_THREAD:
-            del os.environ[name]
-        os.environ.update({name: before[name] for name in ONE_THREAD if name in before})
         if file is not None:
             main.__file__ = file

@@ -19,8 +19,8 @@ import struct
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from typing import Any
@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.utils.cgroups import cpu_quota
-from rlpyt.utils.process_start import PRELOAD, continue_forkserver, forget_process, start_process
+from rlpyt.utils.process_start import PRELOAD, continue_forkserver, forget_process, start_process, variables_set
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.shared_memory import dumps, shared_array, unsendable
 from rlpyt.utils.slurm_job import job_cpus
@@ -212,12 +212,7 @@ def _kill(process: BaseProcess) -> None:
 
 
 class Watch:
-    """Watch over workers until their first reply; it notices workers that die or stand still.
-
-    Args:
-        workers: each with a request under way.
-        timeout: seconds that a worker may be without progress.
-    """
+    """Watch over workers until their first reply; it notices workers that die or stand still."""
 
     def __init__(self, workers: Sequence[Worker], timeout: float) -> None:
         self._timeout, self._stalls = timeout, Stalls(workers, timeout)
@@ -291,12 +286,8 @@ def receive_ready(workers: Sequence[Worker], timeout: float, wait: bool) -> list
 def stop_workers(workers: Sequence[Worker], seconds: float | None = None) -> None:
     """Ask all workers to close, wait for them, and kill the rest. It may be called again, and after a failure.
 
-    It takes no longer than these two waits. A worker that cannot be killed, as it waits in the kernel for a disk, is
-    left to itself with a warning.
-
-    Args:
-        workers: to stop.
-        seconds: to wait; None is long enough for an environment to close in order.
+    The default of `seconds` is long enough for an environment to close in order. It takes no longer than these two
+    waits. A worker that cannot be killed, as it waits in the kernel for a disk, is left to itself with a warning.
     """
     for worker in workers:
         with suppress(WorkerError, OSError):
@@ -388,17 +379,9 @@ def has_own_cores() -> bool:
     return available_cores() >= len(available_cpus())
 
 
-@contextmanager
-def cores_limited_to(n_cores: int) -> Iterator[None]:
+def cores_limited_to(n_cores: int) -> AbstractContextManager[None]:
     """Limit `available_cores` while the block runs, in this process and in those that it starts meanwhile."""
-    before = os.environ.get(CORES)
-    os.environ[CORES] = str(n_cores)
-    try:
-        yield
-    finally:
-        del os.environ[CORES]
-        if before is not None:
-            os.environ[CORES] = before
+    return variables_set({CORES: str(n_cores)})
 
 
 def available_threads() -> int:

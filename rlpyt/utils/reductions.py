@@ -22,11 +22,7 @@ class _Loss(torch.nn.Module):
 
 
 class DdpPass:
-    """Backward pass during which DistributedDataParallel averages the gradients, bucket by bucket.
-
-    Args:
-        parameters: that get gradients.
-    """
+    """Backward pass during which DistributedDataParallel averages the gradients, bucket by bucket."""
 
     def __init__(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         self._parameters = list(parameters)
@@ -47,11 +43,6 @@ class FlatPass:
 
     The tensor has a place for every parameter. So replicas whose losses depend on different parameters send equally
     much. A last element for each parameter counts the replicas that have a gradient.
-
-    Args:
-        parameters: that get gradients.
-        total: sums a tensor over the replicas, in place.
-        world_size: replicas.
     """
 
     def __init__(

@@ -15,10 +15,6 @@ class Replicas:
 
     A group of processes derives from this class (`rlpyt.utils.process_group.ProcessGroup`). All of its replicas make
     the same calls in the same order; what they then return is the same in all of them.
-
-    Args:
-        rank: number of this replica, from 0.
-        world_size: replicas.
     """
 
     def __init__(self, rank: int = 0, world_size: int = 1) -> None:

@@ -135,9 +135,6 @@ def checked_position(position: int, words: int = 624) -> int:
 def checked_stream(state: torch.Tensor) -> torch.Tensor:
     """Return the state of a CPU generator of torch, which torch takes from a file with hardly a look.
 
-    Args:
-        state: as `torch.Generator.get_state` returned it.
-
     Raises:
         ValueError: if it goes on outside of its 624 words: the generator would read other memory of the process.
     """

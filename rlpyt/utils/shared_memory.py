@@ -96,9 +96,6 @@ def reserve_descriptors(n: int) -> None:
 
     The usual limit of 1,024 is meant for programs that call `select`. A process may raise it up to the hard limit.
 
-    Args:
-        n: number of files.
-
     Raises:
         OSError: if the hard limit is too low.
     """
@@ -137,13 +134,7 @@ def dumps_by_value(message: object) -> bytes:
 
 
 def unsendable(value: object, name: str = "what it works with", depth: int = 6) -> str:
-    """Return the name of the part that `dumps` refuses, such as "SyncRl.agent.lock".
-
-    Args:
-        value: that was refused.
-        name: of the value.
-        depth: of the search, as an object may hold itself.
-    """
+    """Return the name of the part that `dumps` refuses, such as "SyncRl.agent.lock"."""
     for part_name, part in _parts_of(value, name) if depth else ():
         try:
             dumps(part if part is not value else None)

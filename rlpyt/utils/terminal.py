@@ -42,9 +42,6 @@ class Region:
     """Last lines of a terminal, which are drawn again and again in the same place.
 
     Lines are cut to the width of the terminal. Lines that were drawn wider than it is now have wrapped, which counts.
-
-    Args:
-        stream: of the terminal.
     """
 
     def __init__(self, stream: TextIO) -> None:

@@ -13,12 +13,7 @@ Picklable: TypeAlias = Any
 
 
 class WorkerError(RuntimeError):
-    """Error of a worker that raised, died or stood still; the message has its place and traceback.
-
-    Args:
-        message: text of the error.
-        rank: of the worker.
-    """
+    """Error of a worker that raised, died or stood still; the message has its place and traceback."""
 
     def __init__(self, message: str, rank: int = -1) -> None:
         super().__init__(message)

@@ -162,11 +162,7 @@ def spin(poller: select.poll, seconds: float = SPIN_SECONDS) -> list[tuple[int, 
 
 
 class Requests:
-    """Requests of the master. A worker waits awake for the next one where the last came soon, and else asleep.
-
-    Args:
-        connection: to the master.
-    """
+    """Requests of the master. A worker waits awake for the next one where the last came soon, and else asleep."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._poller = connection, poll_for([connection.fileno()])

@@ -84,24 +84,37 @@ def test_an_own_index_never_gives_a_place_where_nothing_may_begin(places):
     assert drawn.is_weights is None
 
 
-@pytest.mark.parametrize("places", [[39, 50], [50, 70], [1_500_000_000]])
-def test_an_own_index_that_draws_out_of_reach_is_told(places):
-    index = over(OwnIndex, np.ones((50, 2), bool), 40, 70)
-    index.places = places
-    with pytest.raises(ValueError, match=r"OwnIndex.draw_places\(64\) gave 64 places .*expected 64 .* from 40 to 69"):
-        index.draw(64)
+def among(places: Any, B_idxs: Any = (0,)) -> Any:
+    """Return what draws among these places and environments, whatever is there."""
+    return lambda self, size: (np.resize(places, size), np.resize(B_idxs, size))
 
 
-@pytest.mark.parametrize("B_idxs", [[0, -1], [0, 2]])
-def test_an_own_index_that_draws_no_environment_is_told(B_idxs):
-    class Elsewhere(Index):
-        def draw_places(self, size: int) -> tuple[np.ndarray, np.ndarray]:
-            return np.full(size, self.first), np.resize(B_idxs, size)
+@pytest.mark.parametrize(
+    ("draw", "error", "said"),
+    [
+        (among([39, 50]), ValueError, r"gave 4 places .*expected 4 .* from 40 to 69"),
+        (among([50, 70]), ValueError, r"gave 4 places .*expected 4 .* from 40 to 69"),
+        (among([1_500_000_000]), ValueError, r"gave 4 places .*expected 4 .* from 40 to 69"),
+        (among([40], [0, -1]), ValueError, "gave 4 environments from .*; expected 4 from 0 to 1"),
+        (among([40], [0, 2]), ValueError, "gave 4 environments from .*; expected 4 from 0 to 1"),
+        (lambda self, size: np.full(size, 40), TypeError, r"gave int64 \[4\]; expected a pair of arrays of integers"),
+        (
+            among([40.5]),
+            TypeError,
+            r"gave a tuple of 2: float64 \[4\], int64 \[4\]; expected .* astype\(np.int64\)",
+        ),
+    ],
+)
+def test_what_an_own_index_draws_is_checked(draw: Any, error: Any, said: str):
+    index = over(type("Own", (Index,), {"draw_places": draw}), np.ones((50, 2), bool), 40, 70)
+    with pytest.raises(error, match=rf"Own.draw_places\(4\) {said}"):
+        index.draw(4)
 
-    with pytest.raises(
-        ValueError, match=r"Elsewhere.draw_places\(4\) gave 4 environments from .*; expected 4 from 0 to 1"
-    ):
-        over(Elsewhere, np.ones((50, 2), bool), 40, 70).draw(4)
+
+def test_weights_of_an_own_index_are_one_for_every_place():
+    weigh = {"weigh": lambda self, places, B_idxs: np.ones(3, np.float32)}
+    with pytest.raises(ValueError, match=r"Own.weigh gave weights \[3\]; expected \[8\], one for every place"):
+        over(type("Own", (UniformIndex,), weigh), None, 0, 3).draw(8)
 
 
 @pytest.mark.parametrize("name", ["draw", "may_begin", "update_priorities"])

@@ -223,35 +223,3 @@ def test_the_way_of_rlpyt_0_1_to_give_priorities_is_told_the_new_one():
         replay.update_batch_priorities(torch.ones(8))
     with pytest.raises(TypeError, match=r"Mine.update_batch_priorities: .*or override update_priorities"):
         check_class(type("Mine", (ReplayBuffer,), {"update_batch_priorities": lambda self, priorities: None}))
-
-
-class OnePlace(Newest):
-    def draw_places(self, size: int) -> Any:
-        return np.full(size, self.first)
-
-
-class Fractions(Newest):
-    def draw_places(self, size: int) -> Any:
-        return self.rng.uniform(self.first, self.end, size), np.zeros(size, np.int64)
-
-
-class Weighs(Newest):
-    def weigh(self, places: np.ndarray, B_idxs: np.ndarray) -> np.ndarray:
-        return np.ones(3, np.float32)
-
-
-@pytest.mark.parametrize(
-    ("IndexCls", "error", "said"),
-    [
-        (OnePlace, TypeError, r"OnePlace.draw_places\(8\) gave int64 \[8\]; expected a pair of arrays of integers"),
-        (
-            Fractions,
-            TypeError,
-            r"Fractions.* gave a tuple of 2: float64 \[8\], int64 \[8\]; expected .* astype\(np.int64\)",
-        ),
-        (Weighs, ValueError, r"Weighs.weigh gave weights \[3\]; expected \[8\], one for every place"),
-    ],
-)
-def test_what_an_own_index_gives_is_checked(IndexCls: Any, error: Any, said: str):
-    with pytest.raises(error, match=said):
-        learned(DQN(**REPLAY, IndexCls=IndexCls))

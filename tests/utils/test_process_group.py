@@ -207,3 +207,12 @@ def test_a_collective_that_ends_just_after_its_time_was_over_is_done(error):
     else:
         assert process_group._completed(work)
     assert len(waits) == 2
+
+
+def test_replicas_that_share_a_machine_are_counted():
+    group = ProcessGroup.__new__(ProcessGroup)
+    group.peers = [Peer(host, pid, "cpu", [0]) for pid, host in enumerate(["a", "b", "a"])]
+    for rank, n in enumerate([2, 1, 2]):
+        group.rank = rank
+        assert group.n_on_this_machine == n
+    assert Replicas(1, 3).n_on_this_machine == 1

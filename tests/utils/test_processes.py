@@ -107,6 +107,17 @@ def test_every_pool_of_threads_in_a_worker_has_one(method, monkeypatch):
     assert dict(os.environ) == before
 
 
+def test_libraries_that_a_worker_loads_later_have_one_thread_too(monkeypatch):
+    """Also where the forkserver was started by somebody else, without these variables."""
+    for name in worker_main.ONE_THREAD:
+        monkeypatch.setenv(name, "7")
+    for name in ("torch.set_num_threads", "threadpool_info", "threadpool_limits"):
+        monkeypatch.setattr(f"rlpyt.utils.worker_main.{name}", lambda *n: [])
+    monkeypatch.delitem(sys.modules, "cv2", raising=False)
+    worker_main.keep_to_one_thread()
+    assert {os.environ[name] for name in worker_main.ONE_THREAD} == {"1"}
+
+
 def test_closures_and_local_classes_are_sent():
     offset = 3
 

@@ -35,32 +35,28 @@ def start_method(request):
     return request.param
 
 
+def views(a: np.ndarray) -> list[np.ndarray]:
+    parts = [a[1:3], a[:, 0], a[::2, ::3], a.T, a[::-1, ::-2], a[2:2], a.reshape(2, 2, 6)[1], a[3, 5:].reshape(())]
+    assert all(np.shares_memory(part, a) for part in parts if part.size)
+    return parts
+
+
 def test_every_view_is_the_same_memory_in_every_process(start_method):
     base = shared_array((4, 6), np.int64)
     base[:] = np.arange(24).reshape(4, 6)
-    buffer: Any = Pair(base[1:3], (base[:, 0], base[::2, ::3], None))
-    views = (buffer, base.T, base[::-1, ::-2], base[2:2], base.reshape(2, 2, 6)[1], base[3, 5:].reshape(()))
+    first, column, grid, *others = views(base)
+    buffer: Any = Pair(first, (column, grid, None))
     private = np.zeros(2, np.int64)
     expected = base.copy()
-    worker = Worker(0, Server, (*views, private), start_method)
+    worker = Worker(0, Server, (buffer, *others, private), start_method)
     try:
         worker.send(("add", 100))
         answers = receive_all([worker], 60)[0]
     finally:
         stop_workers([worker])
-    flat = [base[1:3], base[:, 0], base[::2, ::3], base.T, base[::-1, ::-2], base[2:2], base[2:4], base[3, 5]]
-    assert [shape for _, shape, _ in answers] == [np.shape(v) for v in (*flat[:6], views[4], base[3, 5], private)]
+    assert [shape for _, shape, _ in answers] == [view.shape for view in (*views(base), private)]
     # Every view has added 100 to its part of the one array; closing has written -1 to the first.
-    for view in (
-        expected[1:3],
-        expected[:, 0],
-        expected[::2, ::3],
-        expected.T,
-        expected[::-1, ::-2],
-        expected[2:2],
-        expected.reshape(2, 2, 6)[1],
-        expected[3, 5:],
-    ):
+    for view in views(expected):
         view += 100
     expected[1:3] = -1
     assert np.array_equal(base, expected)
