@@ -12,7 +12,6 @@ import torch
 
 from rlpyt.agents import DqnAgent, PgAgent, QpgAgent
 from rlpyt.distributions import Categorical
-from rlpyt.logging import load_snapshot, save_snapshot
 from rlpyt.spaces import null_value, to_env
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
@@ -55,8 +54,7 @@ def inputs_of(kind: str, *lead: int, seed: int = 0) -> Any:
 def assert_close(a: Any, b: Any, tol: float = 1e-5) -> None:
     leaves_a, leaves_b = buffer_leaves(a), buffer_leaves(b)
     assert len(leaves_a) == len(leaves_b) > 0
-    for x, y in zip(leaves_a, leaves_b, strict=True):
-        torch.testing.assert_close(x, y, rtol=tol, atol=tol)
+    torch.testing.assert_close(leaves_a, leaves_b, rtol=tol, atol=tol)
 
 
 def differs(a: Any, b: Any) -> bool:
@@ -277,16 +275,6 @@ def test_the_state_of_the_environments_in_charge_can_be_restored(agent, kind):
     for _ in range(2):
         assert not any(differs(agent.step(*inputs[t]), expected[t - 1]) for t in range(1, 5))
         agent.now.load_state_dict(state)
-
-
-def test_weights_and_statistics_round_trip_through_a_file(agent, kind, tmp_path):
-    other, inputs = make_agent(kind, seed=5), inputs_of(kind, B)
-    assert differs(outputs_of(other, inputs), outputs_of(agent, inputs))
-    save_snapshot(tmp_path / "agent.pkl", agent.state_dict())
-    other.load_state_dict(load_snapshot(tmp_path / "agent.pkl"))
-    assert not differs(outputs_of(other, inputs), outputs_of(agent, inputs))
-    third = make_agent(kind, seed=6, initial_model_state_dict=agent.state_dict()["model"])
-    assert not differs(outputs_of(third, inputs), outputs_of(agent, inputs))
 
 
 def test_a_worker_follows_the_weights_when_they_are_published(agent, kind):

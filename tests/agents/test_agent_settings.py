@@ -53,6 +53,13 @@ CONCRETE = sorted((x for x in CLASSES if not inspect.isabstract(x)), key=lambda 
 # ---- fields ----
 
 
+def made(AgentCls: Any, env_spaces: EnvSpaces, **settings: Any) -> Any:
+    """Return an initialised agent."""
+    agent = AgentCls(**settings)
+    agent.initialize(env_spaces)
+    return agent
+
+
 @pytest.mark.parametrize("AgentCls", CONCRETE)
 def test_an_agent_is_made_again_from_its_settings_and_tells_them_all(AgentCls):
     agent = AgentCls(None, model_kwargs=SMALL)
@@ -101,25 +108,23 @@ def test_arguments_that_are_none_are_refused(AgentCls):
 )
 @pytest.mark.parametrize(("recurrent", "n_leaves"), [(True, 2), ("lstm", 2), ("gru", 1)])
 def test_recurrence_is_a_setting(AgentCls, env_spaces, kwargs, layer, recurrent, n_leaves):
-    agent = AgentCls(recurrent=recurrent, **kwargs)
-    agent.initialize(env_spaces)
+    agent = made(AgentCls, env_spaces, recurrent=recurrent, **kwargs)
     assert layer(agent) is not None
     assert len(agent.actor([0], 1, seed=0).state_dict()["rnn_state"]) == n_leaves
-    feed_forward = AgentCls(**kwargs)
-    feed_forward.initialize(env_spaces)
+    feed_forward = made(AgentCls, env_spaces, **kwargs)
     assert not feed_forward.recurrent
     assert feed_forward.actor([0], 1, seed=0).rnn_state is None
 
 
-def test_recurrence_may_be_set_in_the_body_of_a_class():
-    class Mine(DqnAgent):
-        recurrent = "gru"
+class WithGru(DqnAgent):
+    recurrent = "gru"
 
-    agent = Mine(model_kwargs=SMALL)
-    agent.initialize(DISCRETE)
-    assert (agent.recurrent, R2d1Agent().recurrent, DqnAgent().recurrent) == ("gru", True, False)
+
+def test_recurrence_may_be_set_in_the_body_of_a_class():
+    agents = made(WithGru, DISCRETE, model_kwargs=SMALL), R2d1Agent(), DqnAgent()
+    assert [agent.recurrent for agent in agents] == ["gru", True, False]
     assert isinstance(RecurrentSacAgent(), SacAgent)
-    MujocoLstmAgent(recurrent="lstm").initialize(BOX)
+    made(MujocoLstmAgent, BOX, recurrent="lstm")
 
 
 @pytest.mark.parametrize(
@@ -143,14 +148,12 @@ def test_recurrence_must_not_contradict(agent, env_spaces, said):
 
 def test_a_loaded_agent_goes_on_with_the_noise_of_its_schedule():
     def noise_after_loading(action_std: Any) -> float:
-        agent = DdpgAgent(action_std=action_std, **SMALL_QPG)
-        agent.initialize(BOX)
+        agent = made(DdpgAgent, BOX, action_std=action_std, **SMALL_QPG)
         agent.bind(100, 10)
         agent.load_state_dict(state)
         return float(agent.numbers["action_std"][0])
 
-    saved = DdpgAgent(action_std="lin_0.4", **SMALL_QPG)
-    saved.initialize(BOX)
+    saved = made(DdpgAgent, BOX, action_std="lin_0.4", **SMALL_QPG)
     saved.bind(100, 10)
     saved.train_mode(4)
     state = pickle.loads(pickle.dumps(saved.state_dict()))
@@ -158,15 +161,13 @@ def test_a_loaded_agent_goes_on_with_the_noise_of_its_schedule():
     assert noise_after_loading(0.3) == 0.3
     del state["scheduled"]  # as in files of agents without schedules
     assert noise_after_loading("lin_0.4") == pytest.approx(0.4)
-    plain = DdpgAgent(**SMALL_QPG)
-    plain.initialize(BOX)
+    plain = made(DdpgAgent, BOX, **SMALL_QPG)
     assert list(plain.state_dict()) == list(state)
 
 
 @pytest.mark.parametrize("AgentCls", [DdpgAgent, Td3Agent, RecurrentTd3Agent])
 def test_the_noise_follows_its_schedule_in_every_process(AgentCls):
-    agent = AgentCls(action_std="lin_0.4", **SMALL_QPG)
-    agent.initialize(BOX)
+    agent = made(AgentCls, BOX, action_std="lin_0.4", **SMALL_QPG)
     agent.anneal_exploration(1.0)
     with torch.no_grad():
         for parameter in agent.model.pi.parameters():
@@ -216,8 +217,7 @@ def test_a_plain_setting_may_be_set_during_a_run_and_reaches_every_process(n_ver
 
 
 def test_the_noise_of_the_target_follows_its_schedule():
-    agent = Td3Agent(target_noise_std=lambda step: 0.1 + step / 1000, target_noise_clip=0.3, **SMALL_QPG)
-    agent.initialize(BOX)
+    agent = made(Td3Agent, BOX, target_noise_std=lambda step: 0.1 + step / 1000, target_noise_clip=0.3, **SMALL_QPG)
     noise = torch.tensor([1.0, -1.0, 9.0])
     assert agent.smoothed(torch.zeros(3), noise).tolist() == pytest.approx([0.1, -0.1, 0.3])
     agent.bind(n_steps=1000, steps_per_itr=50)
@@ -281,8 +281,7 @@ class SlowAndFast(DqnAgent):
 
 def test_a_new_exploration_rule_is_a_part():
     assert len(inspect.getsource(CountBonus).splitlines()) <= 15
-    agent = CountingAgent(model_kwargs=SMALL)
-    agent.initialize(DISCRETE)
+    agent = made(CountingAgent, DISCRETE, model_kwargs=SMALL)
     actor = agent.actor([1, 2], 3, seed=0)
     actor.begin(0)
     rows = torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64), torch.zeros(2)
@@ -298,8 +297,7 @@ def test_a_new_exploration_rule_is_a_part():
 
 def test_parameter_noise_is_a_rule_of_exploration():
     assert len(inspect.getsource(ParameterNoise).splitlines()) <= 25
-    agent = NoisyWeightsAgent(model_kwargs=SMALL)
-    agent.initialize(DISCRETE)
+    agent = made(NoisyWeightsAgent, DISCRETE, model_kwargs=SMALL)
     rows = torch.randn(60, 3), torch.zeros(60, dtype=torch.int64), torch.zeros(60)
     best = agent(*rows).argmax(-1)
     training, evaluation = agent.actor(range(60), 60, seed=0), agent.actor(range(60), 60, seed=0, evaluation=True)

@@ -101,7 +101,7 @@ class QpgReference:
     def __init__(self, watch: QpgWatch) -> None:
         self.watch, self.agent, self.stream = watch, watch.agent, watch.stream
         self.kind = next(c.__name__ for c in type(watch.algo).__mro__ if c.__name__ in ("DDPG", "TD3", "SAC"))
-        self.given = hyper_parameters(watch.algo)
+        self.given: dict[str, Any] = dict(hyper_parameters(watch.algo))
         self.space = watch.agent.env_spaces.action
         self.dim = math.prod(self.space.shape)
         self.w = {k: {n: p.detach().clone().requires_grad_() for n, p in ps.items()} for k, ps in watch.first.items()}
@@ -112,7 +112,9 @@ class QpgReference:
         groups["alpha"] = [self.log_alpha]
         kwargs = self.given["optim_kwargs"]
         self.optimizers = {name: OptimCls(parameters, lr=1.0, **kwargs) for name, parameters in groups.items()}
-        self.priorities = Priorities(self.settings(0), *watch.algo.batch_spec, watch.agent.recurrent)
+        self.priorities = Priorities(
+            self.settings(0), watch.algo.batch_spec.T, watch.algo.batch_spec.B, watch.agent.recurrent
+        )
 
     def settings(self, itr: int) -> Any:
         """The hyper-parameters of an iteration; a schedule is a line, "lin_0.4" to zero, "lin_0.4_0.1" to 0.1."""

@@ -122,6 +122,16 @@ def learn(algo: Any, collected: list[Any], itrs: range) -> list[dict[str, torch.
     return [dict(optimize(algo, itr, collected[itr])) for itr in itrs]
 
 
+def trained(case: str, n_itr: int = 6, settings: Any = None, **changes: Any) -> tuple[Any, Any, Any]:
+    """Return algorithm, agent and metrics after some iterations, on batches that are the same in every call."""
+    torch.manual_seed(0)
+    algo, agent = CASES[case]()
+    algo = algo.replace(**changes) if changes else algo
+    collected = batches(started(algo, agent, settings=settings), n_itr)
+    torch.manual_seed(1)
+    return algo, agent, learn(algo, collected, range(n_itr))
+
+
 def on_disk(state: Any) -> Any:
     """As a snapshot has it: only what `weights_only` loading allows."""
     file = io.BytesIO()

@@ -23,7 +23,7 @@ from rlpyt.runners import MinibatchRl
 from rlpyt.samplers import SerialSampler
 from rlpyt.utils.compute import ComputeSettings
 from tests.algos.small_problems import RandomEnv, batches, set_up
-from tests.algos.test_algo_state import CASES, DQN_KWARGS, learn, started
+from tests.algos.test_algo_state import CASES, DQN_KWARGS, learn, started, trained
 from tests.pairs import others_nightly
 
 COMPILED = ComputeSettings(compile=True)
@@ -46,15 +46,6 @@ def traced(monkeypatch):
     torch._dynamo.reset()
 
 
-def trained(case: str, settings: ComputeSettings | None = None, n_itr: int = 6) -> tuple[Any, Any, Any]:
-    """Return algorithm, agent and metrics after some iterations, on batches that are the same in every call."""
-    torch.manual_seed(0)
-    algo, agent = CASES[case]()
-    collected = batches(started(algo, agent, settings=settings), n_itr)
-    torch.manual_seed(1)
-    return algo, agent, learn(algo, collected, range(n_itr))
-
-
 def check_networks(agent: Any, expected: Any, rtol: float = 1e-4, atol: float = 1e-5) -> None:
     """Hold all networks, targets and statistics of an agent to those of another one."""
     for module, reference in zip(agent.networks.modules(), expected.networks.modules(), strict=True):
@@ -65,7 +56,7 @@ def check_networks(agent: Any, expected: Any, rtol: float = 1e-4, atol: float = 
 def test_compiled_losses_give_the_same_numbers(case, traced):
     algo, agent, metrics = trained(case)
     traced(fullgraph=case in WHOLE)
-    other_algo, other, other_metrics = trained(case, COMPILED)
+    other_algo, other, other_metrics = trained(case, settings=COMPILED)
     assert other_algo.update_counter == algo.update_counter > 0
     assert counters["stats"]["unique_graphs"] >= len(other_algo.compiled_losses)
     for one, more in zip(metrics, other_metrics, strict=True):
@@ -96,43 +87,10 @@ def test_a_schedule_goes_on_and_nothing_is_compiled_again_for_it(name, traced, m
     monkeypatch.setitem(CASES, "scheduled", case)
     _, agent, metrics = trained("scheduled", n_itr=12)
     traced(fullgraph=True)
-    _, other, other_metrics = trained("scheduled", COMPILED, n_itr=12)
+    _, other, other_metrics = trained("scheduled", settings=COMPILED, n_itr=12)
     assert counters["stats"]["unique_graphs"] == n_graphs
     for one, more in zip(metrics, other_metrics, strict=True):
         torch.testing.assert_close(more, one, rtol=1e-4, atol=1e-5)
-    check_networks(other, agent)
-
-
-class TwoOptimisers(A2C):
-    """A2C with optimisers of other names, which asks for the loss by names."""
-
-    counted_descent = "even"
-
-    def optim_initialize(self, rank: int = 0) -> None:
-        parameters = list(self.agent.parameters())
-        self.descents.add("even", parameters[::2])
-        self.descents.add("odd", parameters[1::2])
-
-    def update(self, batch: Any, hyper: Any) -> Any:
-        computed = self.compiled(self.loss, by="model")
-        loss, metrics = computed(batch.rows, hyper=hyper, init_rnn_state=batch.init_rnn_state)
-        descents = self.descents.values()
-        parameters = [parameter for descent in descents for parameter in descent.parameters]
-        for parameter, grad in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-            parameter.grad = grad
-        for descent in descents:
-            descent.optimizer.step()
-        self.update_counter += 1
-        return metrics
-
-
-def test_all_that_the_optimisers_of_a_loss_update_has_a_gradient(traced, monkeypatch):
-    case = (TwoOptimisers(value_loss_coeff="lin_0.5"), CategoricalPgAgent())
-    monkeypatch.setitem(CASES, "own", lambda: deepcopy(case))
-    _, agent, _ = trained("own")
-    traced(fullgraph=True)
-    algo, other, _ = trained("own", COMPILED)
-    assert counters["stats"]["unique_graphs"] == len(algo.compiled_losses)
     check_networks(other, agent)
 
 
@@ -197,7 +155,7 @@ def test_dictionary_observations_are_compiled(traced):
 def test_a_copy_of_the_algorithm_has_no_compiled_code(traced):
     """As the process that appends to a replay gets one."""
     traced(fullgraph=True)
-    algo, _, _ = trained("DQN", COMPILED)
+    algo, _, _ = trained("DQN", settings=COMPILED)
     assert algo.update_counter > 0
     algo.generator = algo.replay = algo.feed = algo.target = algo.descents = None
     for copy in (deepcopy(algo), pickle.loads(pickle.dumps(algo))):
@@ -249,15 +207,15 @@ class WithoutLoss(RlAlgorithm[Any]):
 @pytest.mark.parametrize(
     ("refused", "said"),
     [
-        (lambda: trained("A2C LSTM", COMPILED), "A2C: the settings have compile=True, and its agent is recurrent"),
+        (
+            lambda: trained("A2C LSTM", settings=COMPILED),
+            "A2C: the settings have compile=True, .*its agent is recurrent",
+        ),
         (
             lambda: set_up(WithoutLoss(), CategoricalPgAgent(), RandomEnv, settings=COMPILED),
             "WithoutLoss: .* it has no loss that can be compiled",
         ),
-        (
-            lambda: trained_on_dictionaries("ale.lives", COMPILED),
-            r"DQN: .*the observation has the keys \['ale.lives'\]",
-        ),
+        (lambda: trained_on_dictionaries("ale.lives", COMPILED), r"DQN: .*the observation has the keys \['ale.lives"),
         (lambda: trained_on_dictionaries("1", COMPILED), r"DQN: .*the observation has the keys \['1'\]"),
     ],
 )
@@ -300,6 +258,6 @@ def test_a_blank_in_the_folder_of_torch_is_told_in_one_line(monkeypatch, folder,
 def test_generated_code_gives_the_same_numbers(case):
     _, agent, _ = trained(case)
     torch._dynamo.reset()
-    _, other, _ = trained(case, COMPILED)
+    _, other, _ = trained(case, settings=COMPILED)
     torch._dynamo.reset()
     check_networks(other, agent, rtol=1e-3, atol=1e-4)

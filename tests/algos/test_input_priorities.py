@@ -11,6 +11,7 @@ import torch
 from rlpyt.agents import DqnAgent, R2d1Agent
 from rlpyt.algos import DQN, R2D1, CategoricalDQN
 from rlpyt.algos.replay_settings import has_input_priorities
+from rlpyt.functional import Linear
 from rlpyt.replays import PrioritizedIndex
 from tests.algos.small_problems import RandomEnv, copied, joined, set_up
 
@@ -117,6 +118,18 @@ def test_new_places_have_the_priorities_of_their_errors(T, n, recurrent):
             mixed = 0.6 * max(each) + 0.4 * sum(each) / len(each) if each else 0.0
             expected = max(mixed, 1e-6) ** 0.7 if recurrent or valid[place, b] else 0.0
             assert tree[place, b].item() == pytest.approx(expected, rel=1e-4), (place, b)
+
+
+def test_the_newest_discount_counts():
+    _, stream, errors = filled(False, 4, 1, discount=Linear(0.9, 0.1))
+    q, env = stream.agent.agent_info.q, stream.env
+    for itr in (0, 5, 9):
+        rows = slice(max(4 * itr - 1, 0), 4 * itr + 3)  # those whose next row has come with the batch
+        after = q[rows.start + 1 : rows.stop + 1].amax(-1) * ~env.terminated[rows]
+        taken = q[rows].gather(-1, stream.agent.action[rows].unsqueeze(-1)).squeeze(-1)
+        expected = (env.reward[rows] + (0.9 - 0.8 * itr / 10) * after - taken).abs()
+        valid = env.valid[rows]
+        torch.testing.assert_close(errors[itr][-len(valid) :][valid], expected[valid], rtol=1e-4, atol=1e-5)
 
 
 def test_without_them_new_rows_have_the_largest_priority_or_the_one_given():

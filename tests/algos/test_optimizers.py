@@ -36,11 +36,13 @@ def of(Rule: Any, AlgoCls: Any) -> Any:
     return type(Rule.__name__, (Rule, AlgoCls), {})
 
 
-def learned(AlgoCls: Any, settings: dict[str, Any], AgentCls: Any, n_itr: int = 6) -> tuple[Any, Any, Any]:
-    """Return algorithm, agent, and the agent's networks as they began."""
-    agent = AgentCls(model_kwargs=SMALL)
+def learned(
+    AlgoCls: Any, settings: dict[str, Any], AgentCls: Any, n_itr: int = 6, size: int = 8
+) -> tuple[Any, Any, Any]:
+    """Return algorithm, agent, and the agent's networks, with a hidden layer of a size, as they began."""
+    several, hidden = AgentCls in (DdpgAgent, Td3Agent, SacAgent), dict(hidden_sizes=size)
+    agent = AgentCls(model_kwargs=hidden, **(dict(q_model_kwargs=hidden) if several else {}))
     algo = AlgoCls(**settings)
-    several = AgentCls in (DdpgAgent, Td3Agent, SacAgent)
     sampler = set_up(algo, agent, RandomEnv, BOX if several else None, n_itr=N_ITR)
     before = [deepcopy(module.state_dict()) for module in agent.networks.modules()]
     for itr in range(n_itr):
@@ -53,14 +55,26 @@ def moved(module: torch.nn.Module, before: dict[str, torch.Tensor]) -> list[bool
 
 
 class Grouped(RlAlgorithm):
+    """Sets an optimiser with groups after the library's own."""
+
     def optim_initialize(self, rank: int = 0) -> None:
+        super().optim_initialize(rank)
         first, second, *rest = self.agent.parameters()
         groups = [dict(params=rest), dict(params=[first], lr=1e-4), dict(params=[second], lr=0.0)]
-        self.optimizer = torch.optim.SGD(groups, lr=self.hyper(0).learning_rate)
+        self.optimizer = torch.optim.SGD(groups, lr=self.hyper(0).learning_rate, momentum=0.9)
+
+
+class AddedGroup(RlAlgorithm):
+    """Adds a group of half the rate to the optimiser that stands."""
+
+    def optim_initialize(self, rank: int = 0) -> None:
+        first, *rest = self.agent.parameters()
+        self.descents.add("model", rest)
+        self.optimizer.add_param_group(dict(params=[first], lr=self.hyper(0).learning_rate / 2))
 
 
 @pytest.mark.parametrize("kind", ONE_OPTIMISER)
-def test_groups_keep_their_ratio_to_the_learning_rate(kind):
+def test_groups_of_an_optimiser_of_ones_own_keep_their_ratio_to_the_learning_rate(kind):
     AlgoCls, settings, AgentCls = ONE_OPTIMISER[kind]
     algo, agent, before = learned(of(Grouped, AlgoCls), dict(learning_rate="lin_1e-2", **settings), AgentCls)
     now = algo.hyper(5 * algo.steps_per_itr).learning_rate  # half of the run: all rates at half
@@ -68,22 +82,7 @@ def test_groups_keep_their_ratio_to_the_learning_rate(kind):
     assert now == pytest.approx(5e-3)
     assert rates == pytest.approx([now, 5e-5, 0.0])
     assert moved(agent.model, before[0])[:3] == [True, False, True]
-
-
-class Stopped(RlAlgorithm):
-    def optim_initialize(self, rank: int = 0) -> None:
-        super().optim_initialize(rank)
-        self.optimizer = torch.optim.SGD(self.agent.parameters(), lr=0.0, momentum=0.9)
-
-
-@pytest.mark.parametrize("kind", ONE_OPTIMISER)
-def test_an_optimiser_set_after_the_library_s_own_takes_the_steps_and_is_saved(kind):
-    AlgoCls, settings, AgentCls = ONE_OPTIMISER[kind]
-    algo, agent, before = learned(of(Stopped, AlgoCls), settings, AgentCls)
-    assert algo.update_counter > 0
-    assert not any(moved(agent.model, before[0]))
     saved = algo.optim_state_dict()
-    assert saved["param_groups"][0]["momentum"] == 0.9
     assert all("momentum_buffer" in state for state in saved["state"].values())
     assert len(saved["state"]) == len(before[0])
 
@@ -123,28 +122,23 @@ def test_one_optimiser_for_several_is_refused(kind):
         learned(AlgoCls, settings, AgentCls)[0].optimizer.param_groups  # noqa: B018
 
 
-class TwoRates(A2C):
-    """A group of half the rate, added to the optimiser that stands."""
-
-    def optim_initialize(self, rank: int = 0) -> None:
-        first, *rest = self.agent.parameters()
-        self.descents.add("model", rest)
-        self.optimizer.add_param_group(dict(params=[first], lr=self.hyper(0).learning_rate / 2))
-
-
 @pytest.mark.parametrize("with_ratios", [True, False])
 def test_ratios_are_the_same_after_a_state_was_loaded(with_ratios):
     """Of a state from before there were ratios too, whose rates are those that the schedule had come to."""
-    algo, agent = TwoRates(learning_rate="lin_1e-2"), CategoricalPgAgent()
-    collected = batches(set_up(algo, agent, RandomEnv, n_itr=N_ITR), 8)
+
+    def parts(seed: int) -> tuple[Any, Any, Any]:
+        algo, agent = of(AddedGroup, A2C)(learning_rate="lin_1e-2"), CategoricalPgAgent()
+        return algo, agent, set_up(algo, agent, RandomEnv, n_itr=N_ITR, seed=seed)
+
+    algo, agent, sampler = parts(0)
+    collected = batches(sampler, 8)
     for itr in range(4):
         optimize(algo, itr, collected[itr])
     states = deepcopy((algo.state_dict(), agent.state_dict()))
     if not with_ratios:
         for group in states[0]["optimizer"]["param_groups"]:
             del group["lr_scale"]
-    other, other_agent = TwoRates(learning_rate="lin_1e-2"), CategoricalPgAgent()
-    set_up(other, other_agent, RandomEnv, n_itr=N_ITR, seed=1)
+    other, other_agent, _ = parts(1)
     other.load_state_dict(states[0])
     other_agent.load_state_dict(states[1])
     for itr in range(4, 8):
@@ -213,39 +207,53 @@ def test_networks_that_are_frozen_for_a_while_stay_and_others_learn(kind, itr):
     assert any(moved(agent.model, before[0]))
 
 
+class WithRatios(RlAlgorithm):
+    def optim_initialize(self, rank: int = 0) -> None:
+        first, *rest = self.agent.parameters()
+        self.descents.add("model", [dict(params=rest), dict(params=[first], lr_scale=0.1)])
+
+
 def test_a_schedule_that_begins_at_zero():
     """All groups at its rate follow it; another rate would have no ratio to it."""
     warm_up = dict(learning_rate="lin_0_1e-2")
-    algo, agent, before = learned(A2C, warm_up, CategoricalPgAgent)
-    assert algo.optimizer.param_groups[0]["lr"] == pytest.approx(5e-3)
+    algo, agent, before = learned(of(WithRatios, A2C), warm_up, CategoricalPgAgent)
+    assert [group["lr"] for group in algo.optimizer.param_groups] == pytest.approx([5e-3, 5e-4])
     assert all(moved(agent.model, before[0]))
     with pytest.raises(ValueError, match=r"lr 0.0001, and the algorithm's learning rate is 0 .*Give the group its r"):
         learned(of(Grouped, A2C), warm_up, CategoricalPgAgent)
 
-    class WithRatios(A2C):
-        def optim_initialize(self, rank: int = 0) -> None:
-            first, *rest = self.agent.parameters()
-            self.descents.add("model", [dict(params=rest), dict(params=[first], lr_scale=0.1)])
 
-    algo, _, _ = learned(WithRatios, warm_up, CategoricalPgAgent)
-    assert [group["lr"] for group in algo.optimizer.param_groups] == pytest.approx([5e-3, 5e-4])
-
-
-class WithoutEps(torch.optim.SGD):
-    """Optimiser of one's own whose groups say that there is no eps."""
+class Slow(torch.optim.SGD):
+    """Optimiser that wraps another one, and whose state has another form than torch's: nothing but `inner`."""
 
     def __init__(self, params: Any, lr: float) -> None:
-        super().__init__([{"params": list(params), "eps": None}], lr=lr)
+        super().__init__([{"params": list(params), "eps": None}], lr=lr)  # groups that say that there is no eps
+        self.inner = torch.optim.Adam([x for group in self.param_groups for x in group["params"]], lr=lr)
+
+    def step(self, closure: Any = None) -> Any:
+        self.inner.step()
+
+    def state_dict(self) -> Any:
+        return {"inner": self.inner.state_dict()}
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        (state,) = state_dict.values()
+        self.inner.load_state_dict(state)
 
 
-@pytest.mark.parametrize("OptimCls", [torch.optim.Adafactor, WithoutEps])
-def test_an_optimiser_whose_eps_is_no_number_takes_steps_and_its_state_loads(OptimCls):
+@pytest.mark.parametrize("OptimCls", [torch.optim.Adafactor, Slow])
+def test_an_optimiser_without_eps_or_with_a_state_of_its_own_form_learns_and_goes_on(OptimCls):
     kind = (A2C, dict(OptimCls=OptimCls), CategoricalPgAgent)
     algo, agent, before = learned(*kind)
     assert algo.plan()["optimiser"] == OptimCls.__name__
     assert all(moved(agent.model, before[0]))
     other, _, _ = learned(*kind, n_itr=0)
     other.descents.load_state_dict(algo.optim_state_dict())
+    if OptimCls is Slow:
+        (mine, *_), (its, *_) = (x.optimizer.inner.state.values() for x in (algo, other))
+        assert torch.equal(mine["exp_avg"], its["exp_avg"])
+        with pytest.raises(ValueError, match=r"Slow: it is of Adam; expected one of Slow"):
+            other.descents.load_state_dict(descent_of("ab").state_dict())
 
 
 def test_no_optimiser_is_refused():
@@ -270,13 +278,7 @@ OPTIMISERS: dict[str, Any] = {
 def with_hidden(kind: str, size: int, n_itr: int, **settings: Any) -> Any:
     """Return an algorithm whose networks have a hidden layer of a size, after some iterations."""
     AlgoCls, given, AgentCls = (SEVERAL if kind in SEVERAL else ONE_OPTIMISER)[kind]
-    hidden = dict(hidden_sizes=size)
-    agent = AgentCls(model_kwargs=hidden, **(dict(q_model_kwargs=hidden) if kind in SEVERAL else {}))
-    algo = AlgoCls(**given, **settings)
-    sampler = set_up(algo, agent, RandomEnv, BOX if kind in SEVERAL else None, n_itr=N_ITR)
-    for itr in range(n_itr):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
-    return algo
+    return learned(AlgoCls, {**given, **settings}, AgentCls, n_itr, size)[0]
 
 
 @pytest.mark.parametrize(("kind", "optimiser"), crossed([*ONE_OPTIMISER, *SEVERAL], list(OPTIMISERS), strength=1))
@@ -343,35 +345,6 @@ def test_states_of_earlier_versions_load_and_those_of_another_optimiser_are_know
         descent_of("ab").load_state_dict({"weight": torch.ones(2)})
     with pytest.raises(TypeError, match=r"A2C: the state of the optimisers is 'params.pkl'; expected the result of"):
         with_hidden("A2C", 8, 0, initial_optim_state_dict="params.pkl")
-
-
-class Slow(torch.optim.SGD):
-    """Optimiser that wraps another one, and whose state has another form than torch's: nothing but `inner`."""
-
-    def __init__(self, params: Any, lr: float) -> None:
-        super().__init__(params, lr=lr)
-        self.inner = torch.optim.Adam([x for group in self.param_groups for x in group["params"]], lr=lr)
-
-    def step(self, closure: Any = None) -> Any:
-        self.inner.step()
-
-    def state_dict(self) -> Any:
-        return {"inner": self.inner.state_dict()}
-
-    def load_state_dict(self, state_dict: Any) -> None:
-        (state,) = state_dict.values()
-        self.inner.load_state_dict(state)
-
-
-def test_an_optimiser_may_save_and_load_its_state_in_a_form_of_its_own():
-    kind = (A2C, dict(OptimCls=Slow), CategoricalPgAgent)
-    algo, _, _ = learned(*kind)
-    other, _, _ = learned(*kind, n_itr=0)
-    other.descents.load_state_dict(algo.optim_state_dict())
-    (mine, *_), (its, *_) = (x.optimizer.inner.state.values() for x in (algo, other))
-    assert torch.equal(mine["exp_avg"], its["exp_avg"])
-    with pytest.raises(ValueError, match=r"Slow: it is of Adam; expected one of Slow"):
-        other.descents.load_state_dict(descent_of("ab").state_dict())
 
 
 # ---- parameters whose memory is not their own, or has gaps ----

@@ -57,9 +57,7 @@ def learned(algo: Any, agent: Any, *env: Any) -> tuple[Any, Any, list[Any]]:
 
 def assert_same(one: tuple[Any, Any, list[Any]], other: tuple[Any, Any, list[Any]]) -> None:
     """Compare to the bit: metrics, weights, and what decides all that comes."""
-    for metrics, others in zip(one[2], other[2], strict=True):
-        assert metrics.keys() == others.keys()
-        assert all(torch.equal(metrics[name], others[name]) for name in metrics)
+    torch.testing.assert_close(one[2], other[2], rtol=0, atol=0)
     check_parameters(other[1], parameters64(one[1]), rtol=0, atol=0)
     assert str(one[0].replay.state_dict()["index"]) == str(other[0].replay.state_dict()["index"])
     assert torch.equal(one[0].generator.get_state(), other[0].generator.get_state())
@@ -109,6 +107,7 @@ class NotingReplay(ReplayBuffer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.calls: list[str] = []
+        self.came: list[torch.Tensor] = []
         self.threads: list[threading.Thread] = []
         self.torch_threads: list[int] = []
         self.fail: tuple[str, int] = "", 0
@@ -121,6 +120,7 @@ class NotingReplay(ReplayBuffer):
     def update_priorities(self, places: Any, priorities: torch.Tensor) -> None:
         self.note("set")
         super().update_priorities(places, priorities)
+        self.came.append(priorities)
 
     def note(self, what: str) -> None:
         self.calls.append(what)
@@ -200,15 +200,6 @@ def test_the_thread_has_one_thread_of_torch_and_the_others_keep_theirs(monkeypat
         torch.set_num_threads(before)
 
 
-def test_one_update_an_iteration_needs_no_thread():
-    algo: Any = DQN(**{**KWARGS, "replay_ratio": 0.25}, ReplayCls=NotingReplay, prefetch=True)
-    collected = batches(set_up(algo, DqnAgent(model_kwargs=SMALL), RandomEnv), 2)
-    algo.append(0, collected[0])
-    optimize(algo, 1, collected[1])
-    assert algo.replay.threads == [threading.main_thread()]
-    assert algo.plan()["prefetch"] == "not used, an iteration has one update"
-
-
 # ---- errors ----
 
 
@@ -242,23 +233,6 @@ def test_an_update_that_fails_ends_the_thread():
     assert algo.replay.threads[-1] is threading.main_thread()
 
 
-def test_a_batch_that_no_update_takes_is_an_error():
-    class HalvedFeed(ReplayFeed):
-        def sample_batch(self) -> Any:
-            self.kept = vars(self).get("kept", ()) or (super().sample_batch(),)
-            batch, self.kept = self.kept[0], () if self.algo.update_counter % 2 else self.kept
-            return batch
-
-    class Halved(DQN):
-        def initialize(self, agent: Any, run: Any) -> None:
-            super().initialize(agent, run)
-            self.feed = HalvedFeed(self, run)
-
-    learned(Halved(**KWARGS), DqnAgent(model_kwargs=SMALL), RandomEnv)
-    with pytest.raises(RuntimeError, match=r"4 updates took 2 batches, and one more .*; expected a batch or more"):
-        learned(Halved(**KWARGS, prefetch=True), DqnAgent(model_kwargs=SMALL), RandomEnv)
-
-
 # ---- replicas ----
 
 
@@ -289,30 +263,41 @@ def test_replicas_weigh_their_draws_together_in_the_learners_threads(case, late)
 # ---- parts of one's own, copies, settings ----
 
 
-def test_an_algorithm_may_take_more_batches_or_change_them():
-    class Doubled(DQN):
-        def update(self, batch: Any, hyper: Any) -> Any:
-            self.noted = [*vars(self).get("noted", []), batch.return_]
-            return super().update(batch._replace(return_=self.feed.sample_batch().return_), hyper)
+class Doubled(DQN):
+    """Takes two batches an update."""
 
+    def update(self, batch: Any, hyper: Any) -> Any:
+        self.noted = [*vars(self).get("noted", []), batch.return_]
+        return super().update(batch._replace(return_=self.feed.sample_batch().return_), hyper)
+
+
+class HalvedFeed(ReplayFeed):
+    """Gives each batch to two updates."""
+
+    def sample_batch(self) -> Any:
+        self.kept = vars(self).get("kept", ()) or (super().sample_batch(),)
+        batch, self.kept = self.kept[0], () if self.algo.update_counter % 2 else self.kept
+        return batch
+
+
+class Halved(DQN):
+    def initialize(self, agent: Any, run: Any) -> None:
+        super().initialize(agent, run)
+        self.feed = HalvedFeed(self, run)
+
+
+def test_an_algorithm_may_take_more_batches_and_not_fewer():
     one, other = (
         learned(Doubled(**KWARGS, prefetch=p), DqnAgent(model_kwargs=SMALL), RandomEnv) for p in (False, True)
     )
     assert_same(one, other)
     assert all(torch.equal(a, b) for a, b in zip(one[0].noted, other[0].noted, strict=True))
+    learned(Halved(**KWARGS), DqnAgent(model_kwargs=SMALL), RandomEnv)
+    with pytest.raises(RuntimeError, match=r"4 updates took 2 batches, and one more .*; expected a batch or more"):
+        learned(Halved(**KWARGS, prefetch=True), DqnAgent(model_kwargs=SMALL), RandomEnv)
 
 
-def test_between_iterations_an_algorithm_can_be_saved_and_copied():
-    algo, _, _ = learned(*made("DQN", prefetch=True))
-    other, _, _ = learned(*made("DQN", prefetch=True))
-    other.load_state_dict(algo.state_dict())
-    copies = [algo, other, deepcopy(algo), cloudpickle.loads(cloudpickle.dumps(algo))]
-    drawn = [buffer_leaves(copy.feed.sample_batch()) for copy in copies]
-    assert all(torch.equal(x, y) for one in drawn[1:] for x, y in zip(drawn[0], one, strict=True))
-    assert algo.replace().prefetch
-
-
-def test_in_an_update_an_algorithm_is_not_copied():
+def test_an_algorithm_can_be_copied_between_iterations_and_not_in_an_update():
     algo, samples = noting()
     update = algo.update
 
@@ -324,6 +309,37 @@ def test_in_an_update_an_algorithm_is_not_copied():
 
     algo.update = copying
     optimize(algo, 1, samples)
+    del algo.update
+    algo, _, _ = learned(*made("DQN", prefetch=True))
+    drawn = [buffer_leaves(copy.feed.sample_batch()) for copy in (deepcopy(algo), algo)]
+    assert all(map(torch.equal, *drawn))
+
+
+class ChangedAfter(ReplayFeed):
+    """Changes the priorities that it has given before the thread takes them."""
+
+    def update_priorities(self, batch: Any, td_abs_error: torch.Tensor, hyper: Any) -> torch.Tensor:
+        handed_over = threading.Event()
+        assert self._thread is not None
+        self._thread.submit(handed_over.wait, 60)
+        priority = super().update_priorities(batch, td_abs_error, hyper)
+        algo: Any = self.algo
+        algo.given.append(priority.clone())
+        priority.fill_(-1.0)
+        handed_over.set()
+        return priority
+
+
+class ChangesItsErrors(DQN):
+    def initialize(self, agent: Any, run: Any) -> None:
+        super().initialize(agent, run)
+        self.feed, self.given = ChangedAfter(self, run), list[torch.Tensor]()
+
+
+def test_an_update_may_change_its_errors_after_it_has_given_them_as_priorities():
+    algo: Any = ChangesItsErrors(**KWARGS, **LATE, ReplayCls=NotingReplay, prefetch=True)
+    learned(algo, DqnAgent(model_kwargs=SMALL), RandomEnv)
+    assert all(torch.equal(x, y) for x, y in zip(algo.given, algo.replay.came, strict=True))
 
 
 def test_the_thread_has_the_learners_logger_and_floating_point_errors():
@@ -339,38 +355,17 @@ def test_the_thread_has_the_learners_logger_and_floating_point_errors():
     assert {(was, over) for _, was, over in seen} == {(logger, "raise")}
 
 
-def test_an_update_may_change_its_errors_after_it_has_given_them_as_priorities():
-    class ReusingFeed(ReplayFeed):
-        def update_priorities(self, batch: Any, td_abs_error: torch.Tensor, hyper: Any) -> torch.Tensor:
-            assert self._thread is not None
-            self._thread.submit(handed_over.wait, 60)
-            priority = super().update_priorities(batch, td_abs_error, hyper)
-            given.append(priority.clone())
-            priority.fill_(-1.0)
-            handed_over.set()
-            return priority
-
-    class Reusing(DQN):
-        def initialize(self, agent: Any, run: Any) -> None:
-            super().initialize(agent, run)
-            self.feed = ReusingFeed(self, run)
-
-    class Noted(NotingReplay):
-        def update_priorities(self, places: Any, priorities: torch.Tensor) -> None:
-            super().update_priorities(places, priorities)
-            came.append(priorities)
-
-    handed_over = threading.Event()
-    given: list[torch.Tensor] = []
-    came: list[torch.Tensor] = []
-    algo = Reusing(**KWARGS, **LATE, ReplayCls=Noted, prefetch=True)
-    learned(algo, DqnAgent(model_kwargs=SMALL), RandomEnv)
-    assert all(torch.equal(x, y) for x, y in zip(given, came, strict=True))
-
-
 def test_the_plan_says_where_prefetch_is_not_used():
     waits = "not used, a prioritised batch waits for the priorities of the update before it"
-    for settings, expected in (({}, None), (dict(prioritized_replay=True), waits), (LATE, None)):
-        algo = DQN(**KWARGS, **settings, prefetch=True)
-        set_up(algo, DqnAgent(model_kwargs=SMALL), RandomEnv)
+    one_update: dict[str, Any] = dict(replay_ratio=0.25, ReplayCls=NotingReplay)
+    cases: list[Any] = [
+        ({}, None),
+        (dict(prioritized_replay=True), waits),
+        (LATE, None),
+        (one_update, "not used, an iteration has one update"),
+    ]
+    for settings, expected in cases:
+        algo: Any = DQN(**{**KWARGS, **settings}, prefetch=True)
+        learn(algo, batches(set_up(algo, DqnAgent(model_kwargs=SMALL), RandomEnv), 3), range(3))
         assert algo.plan().get("prefetch") == expected
+    assert set(algo.replay.threads) == {threading.main_thread()}

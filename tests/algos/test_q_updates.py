@@ -56,7 +56,7 @@ def watched(kind: str, model: dict[str, Any] | None = None, p_end: float | None 
         # Its gradients are small, and the greedy actions of network and target are to differ.
         h |= dict(V_min=-1.5, V_max=2.0, learning_rate=3.0, clip_grad_norm=0.15)
     if kind in TRANSITIONS:
-        sizes = dict(hidden_sizes=(8, 8))
+        sizes: dict[str, Any] = dict(hidden_sizes=(8, 8))
         h |= dict(min_steps_learn=4 * T * B, target_update_interval=6, batch_size=8, replay_ratio=1) | settings
     else:
         sizes = dict(hidden_sizes=6, rnn_size=5)

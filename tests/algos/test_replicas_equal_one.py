@@ -16,7 +16,6 @@ import torch
 from gymnasium import spaces
 
 from rlpyt.agents import (
-    CatDqnAgent,
     DdpgAgent,
     DqnAgent,
     IqnAgent,
@@ -24,11 +23,10 @@ from rlpyt.agents import (
     R2d1Agent,
     RecurrentCatDqnAgent,
     RecurrentIqnAgent,
-    RecurrentQrDqnAgent,
     SacAgent,
     Td3Agent,
 )
-from rlpyt.algos import A2C, DDPG, DQN, IQN, PPO, QRDQN, R2D1, SAC, TD3, CategoricalDQN, VTrace
+from rlpyt.algos import A2C, DDPG, DQN, IQN, PPO, R2D1, SAC, TD3, CategoricalDQN, VTrace
 from rlpyt.algos.ppo import random_parts
 from rlpyt.samplers import SerialSampler
 from rlpyt.utils.compute import ComputeSettings
@@ -202,9 +200,6 @@ EPOCHS: dict[str, Any] = dict(epochs=2, linear_lr_schedule=False, learning_rate=
 CONTINUOUS = dict(action_space=spaces.Box(-1, 1, (2,)))
 ON_POLICY: dict[str, Case] = {
     "A2C": Case(A2C, pg_agent(), settings=dict(learning_rate=3e-3)),
-    "A2C normalised": Case(
-        A2C, pg_agent(normalize_observation=True), settings=dict(NORMALIZED, learning_rate=3e-3), env_kwargs=CONTINUOUS
-    ),
     "A2C recurrent": Case(A2C, pg_agent(True), settings=dict(learning_rate=3e-3)),
     "A2C of one row": Case(A2C, pg_agent(), T=1, settings=dict(learning_rate=3e-3, normalize_advantage=True)),
     "V-trace": Case(
@@ -271,7 +266,6 @@ POLICY: dict[str, Any] = dict(q_learning_rate=3e-3)
 OFF_POLICY: dict[str, Case] = {
     "DQN": Case(DQN, q_agent(DqnAgent), settings=dict(PRIORITIES, double_dqn=True, target_update_interval=3)),
     "DQN of equal weights": Case(DQN, q_agent(DqnAgent), settings=dict(target_update_interval=3)),
-    "C51": Case(CategoricalDQN, q_agent(CatDqnAgent, n_atoms=5), settings=dict(PRIORITIES, V_min=-2, V_max=2)),
     "IQN": Case(IQN, q_agent(IqnAgent, model=TAUS), settings=PRIORITIES),
     "SAC": Case(SAC, qpg_agent(SacAgent), settings=dict(POLICY, alpha_learning_rate=3e-3), env_kwargs=CONTINUOUS),
     "TD3": Case(TD3, qpg_agent(Td3Agent), settings=dict(POLICY, **PRIORITIES), env_kwargs=CONTINUOUS),
@@ -280,9 +274,6 @@ OFF_POLICY: dict[str, Case] = {
     "recurrent C51": Case(
         CategoricalDQN, q_agent(RecurrentCatDqnAgent, n_atoms=5), settings=dict(SEQUENCES, V_min=-2, V_max=2)
     ),
-    "recurrent QR-DQN": Case(
-        QRDQN, q_agent(RecurrentQrDqnAgent, n_quantiles=4), settings=dict(PRIORITIES, **SEQUENCES)
-    ),
     "recurrent IQN": Case(IQN, q_agent(RecurrentIqnAgent, model=TAUS), settings=dict(PRIORITIES, **SEQUENCES)),
     "recurrent SAC": Case(
         SAC,
@@ -290,7 +281,6 @@ OFF_POLICY: dict[str, Case] = {
         settings=dict(POLICY, **SEQUENCES, **PRIORITIES, alpha_learning_rate=3e-3),
         env_kwargs=CONTINUOUS,
     ),
-    "recurrent TD3": Case(TD3, qpg_agent(Td3Agent, True), settings=dict(POLICY, **SEQUENCES), env_kwargs=CONTINUOUS),
     "recurrent DDPG": Case(DDPG, qpg_agent(DdpgAgent, True), settings=dict(POLICY, **SEQUENCES), env_kwargs=CONTINUOUS),
 }
 DRAWS = 12

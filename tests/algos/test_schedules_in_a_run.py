@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -90,27 +90,21 @@ def test_epochs_are_rounded_and_one_at_least() -> None:
 # ---- size of an update ----
 
 
-class Sizes(DQN):
-    """Keeps the shape of the batch of every update."""
+def shapes_of(algo: Any, agent: Any) -> tuple[list[tuple[int, ...]], list[int]]:
+    """Return the shapes of the batches in a run of 6 iterations, and the updates of each iteration."""
+    shapes, given = list[tuple[int, ...]](), algo.update
 
-    shapes: ClassVar[list[tuple[int, ...]]] = []
+    def update(batch: Any, hyper: Any) -> Any:
+        shapes.append(tuple(batch.return_.shape))
+        return given(batch, hyper)
 
-    def update(self, batch: Any, hyper: Any) -> Any:
-        self.shapes.append(tuple(batch.return_.shape))
-        return super().update(batch, hyper)
-
-
-def shapes_of(agent: Any, **settings: Any) -> tuple[Sizes, list[tuple[int, ...]], list[int]]:
-    """Return an algorithm after a run of 6 iterations, the shapes of its batches, and the updates of each iteration."""
-    Sizes.shapes.clear()
-    algo = Sizes(**settings)
-    made = counts(algo, agent, 6, dict(p_end=0.0))
-    return algo, Sizes.shapes, made
+    algo.update = update
+    return shapes, counts(algo, agent, 6, dict(p_end=0.0))
 
 
 def test_the_batch_size_follows_a_schedule() -> None:
-    settings: dict[str, Any] = {**REPLAY, "replay_ratio": 1, "batch_size": at(8, 8, 16, 31.6, 0.2)}
-    algo, shapes, made = shapes_of(q_agent(), **settings)
+    algo = DQN(**{**REPLAY, "batch_size": at(8, 8, 16, 31.6, 0.2)}, replay_ratio=1)
+    shapes, made = shapes_of(algo, q_agent())
     # the replay ratio counts rows, so that larger batches are fewer
     assert made == [0, 4, 4, 4, 2, 1]
     assert shapes == [(8,)] * 12 + [(16,)] * 2 + [(32,)]
@@ -122,9 +116,8 @@ def test_the_batch_size_follows_a_schedule() -> None:
 
 def test_the_number_of_sequences_follows_a_schedule() -> None:
     sequences: dict[str, Any] = dict(batch_T=4, warmup_T=4, store_rnn_state_interval=4, n_step_return=1)
-    own: dict[str, Any] = dict(min_steps_learn=2 * STEPS, replay_size=600, replay_ratio=1, batch_B=at(4, 4, 1, 2))
-    agent = R2d1Agent(model_kwargs=dict(**SMALL, rnn_size=4))
-    algo, shapes, made = shapes_of(agent, **own, **sequences)
+    algo = DQN(**REPLAY, **sequences, replay_ratio=1, batch_B=at(4, 4, 1, 2))
+    shapes, made = shapes_of(algo, R2d1Agent(model_kwargs=dict(**SMALL, rnn_size=4)))
     assert made == [0, 1, 1, 1, 4, 2]
     assert shapes == [(4, 4)] * 3 + [(4, 1)] * 4 + [(4, 2)] * 2
     assert rows_consumed(algo) == 5 * STEPS
