@@ -195,14 +195,7 @@ class ResetOptions(dict[str, Any]):
 
 
 def reset_part(env: Any, mask: np.ndarray) -> Reset:
-    """Reset the environments of a mask.
-
-    Args:
-        env: the vector environment.
-        mask: bool [B], the environments to reset; at least one.
-
-    Returns:
-        observation [B, ...], info; only the rows of the mask are meaningful.
+    """Reset the environments of a mask, bool [B], of which only the rows are meaningful in what is returned.
 
     Raises:
         TypeError: if the environment ignored the mask.
@@ -277,10 +270,7 @@ def in_next_step(env_kwargs: Kwargs) -> dict[str, Any]:
 def _with_rows(batch: Buffer, rows: Buffer, mask: np.ndarray) -> Buffer:
     """Return a copy of a batch of observations with the rows of a mask replaced.
 
-    Args:
-        batch: arrays [B, ...], or dictionaries or tuples of them.
-        rows: the same, or an array of objects [B], each an observation (None outside of the mask).
-        mask: bool [B].
+    New rows are a batch too, or an array of objects [B], each an observation (None outside of the mask).
     """
     batch = deepcopy(batch)
     for b in np.flatnonzero(mask).tolist():

@@ -92,12 +92,7 @@ class _SuiteEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / env.dt)}
 
     def observe(self, parts: dict[str, np.ndarray], is_first: bool) -> Buffer:
-        """Return the observation.
-
-        Args:
-            parts: as the suite gives them.
-            is_first: of an episode.
-        """
+        """Return the observation, of an episode the first or another, for its parts as the suite gives them."""
         raise NotImplementedError
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:

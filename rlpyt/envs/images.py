@@ -26,12 +26,7 @@ _MANY_INPUTS = 10_000
 
 
 def image_advice(space: Space, name: str = "observation") -> list[str]:
-    """Return a sentence for every part of an observation that the default models may read otherwise than was meant.
-
-    Args:
-        space: of the observation.
-        name: of it, in the sentences.
-    """
+    """Return a sentence for every part of an observation that the default models may read otherwise than was meant."""
     parts = subspaces(space)
     if parts:
         return [text for key, part in parts for text in image_advice(part, f"{name}[{key!r}]")]

@@ -233,11 +233,7 @@ def _is_mask_in(info: Info, key: str) -> bool:
 
 
 def as_flag(value: object, name: str) -> bool:
-    """Return one flag as a bool.
-
-    Args:
-        value: a bool of Python or numpy, the number 0 or 1, or an array or tensor of one such element.
-        name: of the flag, for messages.
+    """Return one flag as a bool: a bool of Python or numpy, 0 or 1, or an array or tensor of one such element.
 
     Raises:
         TypeError: for everything else. `bool` would take the text "False", a list and a dictionary for True.
@@ -252,12 +248,7 @@ def as_flag(value: object, name: str) -> bool:
 
 
 def as_flags(value: object, name: str, n: int) -> np.ndarray:
-    """Return the flags of a vector environment as bool [n].
-
-    Args:
-        value: n flags, each as in `as_flag`.
-        name: of the flags, for messages.
-        n: number of environments.
+    """Return the flags of a vector environment, each as in `as_flag`, as bool [n].
 
     Raises:
         TypeError: if they are no flags.

@@ -169,52 +169,43 @@ def _own_copy(value: Buffer, memo: dict[int, Buffer]) -> Buffer:
 
 def _shared_parts(value: object) -> dict[int, Buffer]:
     """Return the parts of a value that are not copied, as each environment would hold all of them again, by id."""
-    parts = sorted(data_parts(value)[0], key=_size, reverse=True)
-    shared: dict[int, Buffer] = {}
-    left = sum(map(_size, parts))
-    for part in parts:
+    parts, _ = _data_parts(value)
+    left, shared = sum(size for size, _ in parts), dict[int, Buffer]()
+    for size, part in sorted(parts, key=lambda sized: sized[0], reverse=True):
         if left < LARGE:
             break
         shared[id(part)] = part
-        left -= _size(part)
+        left -= size
     return shared
 
 
 def data_size(value: object) -> tuple[int, int]:
     """Return the bytes of the arrays, tensors and tables that a value leads to, and the number of objects."""
-    parts, n_objects = data_parts(value)
-    return sum(map(_size, parts)), n_objects
+    parts, n_objects = _data_parts(value)
+    return sum(size for size, _ in parts), n_objects
 
 
-def data_parts(value: object) -> tuple[list[Buffer], int]:
-    """Return the arrays, tensors, tables and large containers that a value leads to, and the number of objects."""
-    found: list[Buffer] = []
+def _data_parts(value: object) -> tuple[list[tuple[int, Buffer]], int]:
+    """Return the data that a value leads to, each part with its bytes, and the number of objects.
+
+    These are arrays, tensors, tables and large containers.
+    """
+    found: list[tuple[int, Buffer]] = []
     seen: set[int] = set()
-    try:
-        _find_parts(value, found, seen)
-    except RecursionError:  # chains of objects, which are not data
-        return [], len(seen)
+    todo: list[Buffer] = [value]
+    while todo:
+        part = todo.pop()
+        if type(part) in _LEAVES or id(part) in seen or isinstance(part, type | ModuleType | FunctionType):
+            continue
+        seen.add(id(part))
+        is_container, size = isinstance(part, Mapping | list | tuple), _size(part)
+        if size >= (LARGE if is_container else _PART):
+            found.append((size, part))
+        elif is_container:
+            todo += part.values() if isinstance(part, Mapping) else part
+        else:
+            todo += getattr(part, "__dict__", {}).values()
     return found, len(seen)
-
-
-def _find_parts(value: object, found: list[Buffer], seen: set[int]) -> None:
-    if id(value) in seen or isinstance(value, type | ModuleType | FunctionType):
-        return
-    seen.add(id(value))
-    size = _size(value)
-    if isinstance(value, Mapping | list | tuple):
-        parts = list(value.values()) if isinstance(value, Mapping) else value
-        if size >= LARGE:
-            found.append(value)
-            return
-    elif size >= _PART:
-        found.append(value)
-        return
-    else:
-        parts = list(getattr(value, "__dict__", {}).values())
-    for part in parts:
-        if type(part) not in _LEAVES:
-            _find_parts(part, found, seen)
 
 
 def _size(value: object) -> int:

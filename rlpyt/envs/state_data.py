@@ -68,10 +68,7 @@ def address(value: np.ndarray | torch.Tensor) -> int:
 def save_array(array: np.ndarray, place: str, save: Save | None = None) -> StateDict:
     """Return an array as its bytes, or as a place in the memory of the array that it is a view of.
 
-    Args:
-        array: of numbers, texts or times.
-        place: of it, for messages.
-        save: saves the array that owns the memory, which other views may share; None makes a view an array of its own.
+    `save` saves the array that owns the memory, which other views may share. Without it a view is an array of its own.
     """
     if array.dtype.kind not in _KINDS_OF_NUMBERS or not array.dtype.itemsize:
         raise StateError(f"{place} is an array of dtype {array.dtype}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NoReturn, cast
 
 import gymnasium
@@ -99,17 +100,10 @@ class VectorEnvAdapter:
         Raises:
             EnvError: if the environment raises, or an observation is not in its space.
         """
-        if seeds is not None:
-            self._seeds = [int(seed) for seed in seeds]
-        try:
-            self._drop_sent()
-            observation, info = (
-                self._source.reset() if seeds is None else self._seeded_reset(cast(list[int], self._seeds))
-            )
-            info = vector_info(info, self.n)
-        except BaseException as error:
-            self._fail("reset", error)
-        return self._rows(observation, "reset"), info
+        if seeds is None:
+            return self._reset("reset", self._source.reset)
+        self._seeds = [int(seed) for seed in seeds]
+        return self._reset("reset", partial(self._seeded_reset, self._seeds))
 
     def reset_some(self, mask: np.ndarray) -> Reset:
         """Start an episode in some environments.
@@ -123,13 +117,7 @@ class VectorEnvAdapter:
         Raises:
             EnvError: as `reset`; also if the environment cannot reset some environments alone.
         """
-        try:
-            self._drop_sent()
-            observation, info = reset_part(self._source, mask)
-            info = vector_info(info, self.n)
-        except BaseException as error:
-            self._fail("reset of a part (reset_mask)", error)
-        return self._rows(observation, "reset of a part (reset_mask)"), info
+        return self._reset("reset of a part (reset_mask)", partial(reset_part, self._source, mask))
 
     def try_reset_some(self) -> None:
         """Test whether it can reset some environments alone, by a reset of the first one."""
@@ -218,6 +206,15 @@ class VectorEnvAdapter:
         # A call has not come to its end. `close` would wait for its results, of which some were taken already.
         _end_processes(inner)
         self.env.close()
+
+    def _reset(self, doing: str, reset: Callable[[], Reset]) -> Reset:
+        try:
+            self._drop_sent()
+            observation, info = reset()
+            info = vector_info(info, self.n)
+        except BaseException as error:
+            self._fail(doing, error)
+        return self._rows(observation, doing), info
 
     def _seeded_reset(self, seeds: list[int]) -> Reset:
         """Reset with seeds in the first form that the environment takes, and keep that form."""

@@ -119,8 +119,8 @@ def check_frames(env: object) -> None:
     if not draws(env, "rgb_array"):
         raise ValueError(
             f"{env_name(env)}: a video needs the render mode 'rgb_array', got {getattr(env, 'render_mode', None)!r}, "
-            f"of {render_modes(env)}. Let the environment take render_mode='rgb_array', and return "
-            "an image uint8 [height, width, 3] from render()."
+            f"of {render_modes(env)}. Let the environment take render_mode='rgb_array', and return an image uint8 "
+            "[height, width, 3] from render()."
         )
 
 

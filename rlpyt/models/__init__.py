@@ -14,7 +14,6 @@ from rlpyt.models.encoders import (
 )
 from rlpyt.models.ensemble import EnsembleLayerNorm, EnsembleLinear, EnsembleMlpModel
 from rlpyt.models.iqn import IqnModel, Quantiles, TauSource
-from rlpyt.models.layers import set_training
 from rlpyt.models.mlp import MlpModel, OutputLinear
 from rlpyt.models.noise import Dropout, NoisyLinear, RandomModule, Stream, copy_streams, draw_randomness, set_streams
 from rlpyt.models.pg import PgModel, PolicyModel
@@ -31,7 +30,7 @@ from rlpyt.models.q import DuelingHeadModel, QHeadModel, QModel
 from rlpyt.models.qpg import ActorModel, FeatureHead, FeatureModel, MuMlpModel, PiMlpModel, QofMuMlpModel
 from rlpyt.models.recurrent import RecurrentCore, RnnState
 from rlpyt.models.running_mean_std import RunningMeanStdModel, join_replicas
-from rlpyt.models.utils import conv2d_output_shape, init_orthogonal, scale_grad, update_target
+from rlpyt.models.utils import conv2d_output_shape, init_orthogonal, scale_grad, set_training, update_target
 
 __all__ = [
     # full models

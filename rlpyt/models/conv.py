@@ -75,14 +75,8 @@ def match_divisor(
 ) -> None:
     """Let the state of a layer have a divisor where the layer has one, and none where it has none.
 
-    A state from before there were divisors has none, when all uint8 was divided by 255.
-
-    Args:
-        divisor: of the layer that is loaded; None where it has none.
-        without: what a layer without a divisor divides by.
-        state_dict: of the whole network, changed in place.
-        prefix: of the layer's names in it.
-        errors: get a sentence if the layer would read observations by another scale than these weights.
+    A state from before there were divisors has none, when all uint8 was divided by 255. `errors` get a sentence if the
+    layer, which without a divisor divides by `without`, would read observations by another scale than these weights.
     """
     name = f"{prefix}divisor"
     if divisor is not None:

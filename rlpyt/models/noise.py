@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from rlpyt.models.layers import layers
+from rlpyt.models.utils import layers
 
 Stream = tuple[int | None, torch.Generator | None]
 """Random stream of a module: the seed of one that begins with the next forward pass, and the one at hand."""

@@ -45,13 +45,9 @@ _TODAY = {"fc_size": "fc_sizes", "lstm_size": "rnn_size", "head_size": "head_siz
 def _preset(
     init: Callable[..., None], conv: ConvSettings, arguments: Mapping[str, object], **fixed: object
 ) -> Callable[..., None]:
-    """Return a constructor of an image model.
+    """Return a constructor of an image model, by `init` of the model for any spaces with some arguments fixed.
 
-    Args:
-        init: the constructor of the model for any spaces.
-        conv: sizes of its layers over images.
-        arguments: by name and in order, with their defaults, after `image_shape` and `output_size`.
-        **fixed: arguments of `init` that the preset sets.
+    After `image_shape` and `output_size` it has these arguments, in order, with their defaults.
     """
     names = {"self": Parameter.empty, "image_shape": Parameter.empty, "output_size": Parameter.empty, **arguments}
     signature = Signature([Parameter(x, Parameter.POSITIONAL_OR_KEYWORD, default=y) for x, y in names.items()])

@@ -136,13 +136,13 @@ def test_horizon_counts_the_steps_of_all_lives():
     env.reset(seed=0)
     n_steps, ends = 0, []
     while n_steps < 110:
-        (_, _, terminated, truncated, _), t = lose_a_life(env)
+        (_, _, terminated, truncated, info), t = lose_a_life(env)
         n_steps += t
-        ends.append((terminated, truncated))
+        ends.append((terminated, truncated, info["traj_done"]))
         env.reset()
     assert n_steps == 110
     assert len(ends) > 2
-    assert ends == [(True, False)] * (len(ends) - 1) + [(False, True)]
+    assert ends == [(True, False, False)] * (len(ends) - 1) + [(False, True, True)]
     assert env.ale.lives() == 5
 
 
@@ -225,3 +225,14 @@ def test_rewards_are_the_signs_of_raw_scores():
         assert raw_info == info
         scores.append(score)
     assert max(scores) >= 5
+
+
+def test_a_life_that_is_lost_in_the_last_step_ends_the_trajectory():
+    env = AtariEnv(**BREAKOUT)
+    env.reset(seed=0)
+    _, horizon = lose_a_life(env)
+    env = AtariEnv(**BREAKOUT, horizon=horizon)
+    env.reset(seed=0)
+    (_, _, terminated, truncated, info), _ = lose_a_life(env)
+    assert (terminated, truncated, info["traj_done"]) == (True, False, True)
+    assert env.reset()[1]["lives"] == 5

@@ -23,7 +23,6 @@ from rlpyt.envs import EnvError, make_env
 from rlpyt.logging import logger_context
 from rlpyt.runners import MinibatchRl, load_agent
 from rlpyt.samplers import SerialSampler
-from rlpyt.spaces import EnvSpaces
 from rlpyt.types import Run
 from rlpyt.utils.compute import ComputeSettings
 from tests.envs import test_env_adapter, test_env_check, test_images
@@ -106,34 +105,6 @@ def texts_are_refused_and_can_be_left_out(tmp_path: Path) -> None:
     assert rows.observation.place[:6, 0, 0].tolist() == [0, 1, 2, 3, 4, 0]
 
 
-def outputs(space: Any, value: Any) -> torch.Tensor:
-    """Return what a default network with given weights makes of an observation."""
-    torch.manual_seed(0)
-    kernels: Any = dict(channels=[2], kernel_sizes=[3], strides=[1], paddings=[0]) if len(space.shape) == 3 else {}
-    agent = PgAgent(model_kwargs=dict(hidden_sizes=8, **kernels))
-    agent.initialize(EnvSpaces(space, spaces.Discrete(2)))
-    observation = torch.from_numpy(np.asarray(value, space.dtype))
-    return agent.value(observation, None, None)
-
-
-def small_numbers_are_used_as_they_are(tmp_path: Path) -> None:
-    for value in ([0, 1, 0, 1], [9, 2, 0, 5]):
-        expected = outputs(spaces.Box(0, 9, (4,), np.float32), value)
-        for dtype in (np.uint8, np.int8, np.int64):
-            assert torch.allclose(outputs(spaces.Box(0, 9, (4,), dtype), value), expected, atol=1e-6)
-        # The bounds of minigrid and of the RAM of Atari.
-        assert torch.allclose(outputs(spaces.Box(0, 255, (4,), np.uint8), value), expected, atol=1e-6)
-    on = outputs(spaces.Box(0, 1, (4,), np.float32), [0, 1, 1, 0])
-    assert torch.allclose(outputs(spaces.Box(0, 1, (4,), np.bool_), [0, 1, 1, 0]), on, atol=1e-6)
-
-
-def planes_are_divided_by_their_upper_bound(tmp_path: Path) -> None:
-    planes = np.random.default_rng(0).integers(2, size=(3, 5, 5))
-    ones = outputs(spaces.Box(0, 1, (3, 5, 5), np.uint8), planes)
-    assert torch.allclose(outputs(spaces.Box(0, 255, (3, 5, 5), np.uint8), 255 * planes), ones, atol=1e-5)
-    assert torch.allclose(outputs(spaces.Box(0, 10, (3, 5, 5), np.uint8), 10 * planes), ones, atol=1e-5)
-
-
 class OfBools(Others):
     observation_space = spaces.Box(0, 1, (10, 10, 4), np.bool_)
 
@@ -146,17 +117,6 @@ def bools_train_and_their_agent_loads(tmp_path: Path) -> None:
     agent = load_agent(tmp_path / "run_0")
     assert agent.env_spaces.observation == OfBools.observation_space
     assert agent.play(OfBools())[0].Length == 4
-
-
-class Board(Others):
-    observation_space = spaces.Box(0, 9, (24, 18), np.int64)
-
-    def observe(self) -> Any:
-        return np.full((24, 18), self.t)
-
-
-def boards_are_flattened_and_the_log_says_so(tmp_path: Path) -> None:
-    assert "flatten" in log_of(Board, tmp_path)
 
 
 # ---- the interface ----
@@ -218,33 +178,6 @@ def a_parameter_env_seed_gets_a_seed_of_each_environment(tmp_path: Path) -> None
     assert not torch.equal(first, other)
     fixed = rows_of(SeededWhenMade, {"env_seed": 7}, B=2).observation
     assert torch.equal(fixed[:, 0], fixed[:, 1])
-
-
-class Native(Others):
-    """Its simulation is behind a number, as that of pybullet is."""
-
-    MEMORY: ClassVar[dict[int, int]] = {}
-
-    def __init__(self) -> None:
-        self.client = len(self.MEMORY)
-        self.MEMORY[self.client] = 0
-
-    def reset(self, seed: int | None = None) -> Any:
-        self.MEMORY[self.client] = 0
-        return super().reset(seed)
-
-    def step(self, action: Any) -> Any:
-        self.MEMORY[self.client] += 1
-        return super().step(action)
-
-    def observe(self) -> Any:
-        return np.array([self.MEMORY[self.client]], np.float32)
-
-
-def half_a_state_is_no_state(tmp_path: Path) -> None:
-    log = log_of(Native, tmp_path, checkpoint_interval_steps=12)
-    assert "Native" in log
-    assert "cannot be restored" in log
 
 
 class OneEmulator(Others):
@@ -326,13 +259,13 @@ def advice_ends_no_run(tmp_path: Path) -> None:
         assert "Mend the bounds" in log_of(WarningsAreErrors, tmp_path)
 
 
-ROWS: dict[str, Callable[..., None]] = {
+ROWS: dict[str, Callable[..., None] | str] = {
     "texts in an observation": texts_are_refused_and_can_be_left_out,
     "images with the channels last": test_images.test_every_interface_is_wrapped,
-    "uint8 that is no image": small_numbers_are_used_as_they_are,
-    "planes or ids as an image": planes_are_divided_by_their_upper_bound,
+    "uint8 that is no image": "agents/test_scale_of_observations.py",
+    "planes or ids as an image": "agents/test_scale_of_observations.py",
     "bools": bools_train_and_their_agent_loads,
-    "boards, float images": boards_are_flattened_and_the_log_says_so,
+    "boards, float images": test_images.test_advice_on_images,
     "no base class": test_images.test_every_interface_is_wrapped,
     "the old interface": test_env_adapter.test_the_kind_of_end_is_kept,
     "flags that are no bools": test_env_adapter.test_what_is_no_flag_is_refused_by_name,
@@ -343,22 +276,23 @@ ROWS: dict[str, Callable[..., None]] = {
     "ends the process": test_env_adapter.test_what_would_end_the_process_is_an_error_of_the_environment,
     "a seed in the constructor": a_parameter_env_seed_gets_a_seed_of_each_environment,
     "randomness without a seed": test_env_check.test_whether_a_seed_repeats_all_of_an_episode,
-    "state behind a native handle": half_a_state_is_no_state,
+    "state behind a native handle": "samplers/test_sampler_state.py",
     "one emulator in a process": one_emulator_is_closed_after_the_check,
     "several rewards": test_env_adapter.test_a_broken_step_is_reported_with_everything,
     "masks of actions": a_model_of_ones_own_masks_actions,
     "several agents": test_env_adapter.test_several_agents_are_refused_in_these_words,
     "warnings as errors": advice_ends_no_run,
 }
-"""Row of the page -> what holds it: a function of this file, or a test of another."""
-HERE = [row for row, holds in ROWS.items() if holds.__module__ == __name__]
+"""Row of the page -> what holds it: a function of this file, a test of another one, or a file of tests."""
+HERE = {row: holds for row, holds in ROWS.items() if not isinstance(holds, str) and holds.__module__ == __name__}
 
 
 @pytest.mark.parametrize("row", HERE)
 def test_a_row_of_the_page_holds(row: str, tmp_path: Path) -> None:
-    ROWS[row](tmp_path)
+    HERE[row](tmp_path)
 
 
 def test_the_page_has_these_rows() -> None:
     (table,) = [t for t in tables(PAGE) if t[0][0] == "what a package does"]
     assert [row[0] for row in table[1:]] == list(ROWS)
+    assert all((ROOT / "tests" / file).is_file() for file in ROWS.values() if isinstance(file, str))

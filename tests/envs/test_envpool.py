@@ -152,25 +152,6 @@ def test_the_horizon_of_atari_ends_the_trajectory(envpool):
     assert seen == [(False, False, False)] * 7 + [(False, True, True), (False, False, False)]
 
 
-def test_the_score_of_atari_is_raw(envpool):
-    seen = {}
-    for clip in (True, False):
-        kwargs = {"task_id": "SpaceInvaders-v5", "reward_clip": clip, "img_height": 20, "img_width": 16}
-        env = make_vector_env(envpool_make_vec, kwargs, [0, 1])
-        env.reset([1, 2])
-        rng, scores, rewards = np.random.default_rng(0), [], []
-        for _ in range(150):
-            env.send(rng.integers(6, size=2))
-            _, reward, *_, info = env.recv()
-            scores.append(info["game_score"])
-            rewards.append(reward)
-        seen[clip] = np.array(scores), np.array(rewards)
-    np.testing.assert_array_equal(seen[True][0], seen[False][0])
-    np.testing.assert_array_equal(seen[False][0], seen[False][1])
-    np.testing.assert_array_equal(np.sign(seen[True][0]), seen[True][1])
-    assert seen[True][0].max() >= 5
-
-
 @pytest.mark.parametrize("task_id", ["Pendulum-v1", "Taxi-v3", "Blackjack-v1", "MiniGrid-Empty-5x5-v0", "Pong-v5"])
 def test_spaces_and_info_of_other_tasks(envpool, recwarn, task_id):
     env = make(task_id, [0, 1])

@@ -86,14 +86,6 @@ def test_conv2d_output_shape(h: int, w: int, kernel: int, stride: int, padding: 
     assert conv2d_output_shape(h, w, kernel, stride, padding) == expected
 
 
-def test_nature_network_sizes() -> None:
-    assert Conv2dModel(4, **NATURE).conv_out_size(84, 84) == 64 * 7 * 7
-    assert Conv2dModel(4, **NATURE, paddings=(0, 1, 1)).conv_out_size(104, 80) == 64 * 12 * 9
-    net = Conv2dHeadModel((4, 84, 84), **NATURE, hidden_sizes=512)
-    assert net.output_size == 512
-    assert sum(p.numel() for p in net.parameters()) == 8224 + 32832 + 36928 + 3136 * 512 + 512
-
-
 @pytest.mark.parametrize("use_maxpool", [False, True])
 @pytest.mark.parametrize("size", [(12, 10), (13, 15)])
 def test_conv_out_size_is_what_comes_out(use_maxpool: bool, size: tuple[int, int]) -> None:

@@ -142,115 +142,95 @@ def test_q_model_refuses_other_actions() -> None:
         QModel(VECTOR, Box(-1, 1, (2,)))
 
 
-class TestNamedModels:
-    """The sizes of rlpyt 0.1, by hand from its constructors, for Atari frames of 104 x 80."""
+# ---- models of rlpyt 0.1 ----
 
-    shape = (4, 104, 80)
+SHAPE = (4, 104, 80)
+"""Of Atari frames: convolutions make 25 x 19 and 12 x 9 of them, and the third of three keeps that."""
+TWO, THREE = 4 * 16 * 64 + 16 + 16 * 32 * 16 + 32 + 32 * 108 * 512 + 512, 8224 + 32832 + 36928
+FC, LSTM = 64 * 108 * 512 + 512, 4 * 512 * (512 + 6 + 1 + 512 + 2)
+ARGUMENTS = {
+    AtariFfModel: "fc_sizes use_maxpool channels kernel_sizes strides paddings",
+    AtariLstmModel: "fc_sizes lstm_size use_maxpool channels kernel_sizes strides paddings",
+    AtariDqnModel: "fc_sizes dueling use_maxpool channels kernel_sizes strides paddings noisy n_atoms",
+    AtariCatDqnModel: "n_atoms fc_sizes dueling use_maxpool channels kernel_sizes strides paddings noisy",
+    AtariR2d1Model: "fc_size lstm_size head_size dueling use_maxpool channels kernel_sizes strides paddings noisy",
+}
 
-    def test_atari_ff(self) -> None:
-        model = AtariFfModel(self.shape, 6)
-        # 104 x 80 -> 25 x 19 -> 12 x 9
-        convs = 4 * 16 * 64 + 16 + 16 * 32 * 16 + 32
-        assert n_parameters(model) == convs + 32 * 12 * 9 * 512 + 512 + 513 * 7
 
-    def test_atari_lstm(self) -> None:
-        model = AtariLstmModel(self.shape, 6)
-        assert n_parameters(model) - n_parameters(AtariFfModel(self.shape, 6)) == 4 * 512 * (512 + 6 + 1 + 512 + 2)
-
-    def test_atari_dqn(self) -> None:
-        model = AtariDqnModel(self.shape, 6)
-        # 104 x 80 -> 25 x 19 -> 12 x 9 -> 12 x 9
-        convs = 8224 + 32832 + 36928
-        assert n_parameters(model) == convs + 64 * 12 * 9 * 512 + 512 + 513 * 6
-        assert model(torch.zeros(2, *self.shape, dtype=torch.uint8), torch.zeros(2, 6), torch.zeros(2)).shape == (2, 6)
-
-    def test_atari_cat_dqn(self) -> None:
-        shared = 8224 + 32832 + 36928
-        assert n_parameters(AtariCatDqnModel(self.shape, 6)) == shared + 64 * 12 * 9 * 512 + 512 + 513 * 6 * 51
-        model = AtariCatDqnModel(self.shape, 6, dueling=True)
+@pytest.mark.parametrize(
+    ("Model", "kwargs", "n"),
+    [
+        (AtariFfModel, {}, TWO + 513 * 7),
+        (AtariLstmModel, {}, TWO + LSTM + 513 * 7),
+        (AtariDqnModel, {}, THREE + FC + 513 * 6),
+        (AtariCatDqnModel, {}, THREE + FC + 513 * 6 * 51),
         # Less one parameter an atom of rlpyt 0.1, a bias that all actions shared.
-        streams = 2 * (64 * 12 * 9 * 512 + 512) + 512 * 6 * 51 + 513 * 51
-        assert n_parameters(model) == shared + streams
-        logits = model(torch.zeros(2, *self.shape, dtype=torch.uint8), torch.zeros(2, 6), torch.zeros(2))
-        assert logits.shape == (2, 6, 51)
+        (AtariCatDqnModel, {"dueling": True}, THREE + 2 * FC + 512 * 6 * 51 + 513 * 51),
+        (AtariR2d1Model, {}, THREE + FC + LSTM + 513 * 512 + 513 * 6),
+        (AtariR2d1Model, {"dueling": True}, THREE + FC + LSTM + 2 * 513 * 512 + 512 * 6 + 513),
+    ],
+)
+def test_sizes_by_hand_from_the_constructors_of_rlpyt_0_1(Model: Any, kwargs: dict[str, Any], n: int) -> None:
+    assert n_parameters(Model(SHAPE, 6, **kwargs)) == n
 
-    def test_atari_r2d1(self) -> None:
-        model = AtariR2d1Model(self.shape, 6)
-        convs_and_fc = 8224 + 32832 + 36928 + 64 * 12 * 9 * 512 + 512
-        lstm = 4 * 512 * (512 + 6 + 1 + 512 + 2)
-        assert n_parameters(model) == convs_and_fc + lstm + 513 * 512 + 513 * 6
-        dueling = AtariR2d1Model(self.shape, 6, dueling=True)
-        assert n_parameters(dueling) == convs_and_fc + lstm + 2 * 513 * 512 + 512 * 6 + 513
-        other = AtariR2d1Model((1, 20, 20), 3, 64, 32, 16, True, False, [8], [4], [2], [1])
-        assert linear_sizes(other) == [(64, 800), (16, 32), (3, 16), (16, 32), (1, 16)]
-        assert other.core is not None
-        assert other.core.rnn.input_size == 64 + 3 + 1
-        assert linear_sizes(
-            AtariR2d1Model((1, 20, 20), 3, 64, 32, (), channels=[8], kernel_sizes=[4], strides=[2], paddings=[1])
-        ) == [(64, 800), (3, 32)]
 
-    def test_other_layers(self) -> None:
-        model = AtariDqnModel((1, 20, 20), 3, [64, 32], False, False, [8], [4], [2], [1])
-        assert linear_sizes(model) == [(64, 8 * 10 * 10), (32, 64), (3, 32)]
+@pytest.mark.parametrize("Model", ARGUMENTS)
+def test_arguments_stand_in_their_order(Model: Any) -> None:
+    assert list(inspect.signature(Model).parameters) == ["image_shape", "output_size", *ARGUMENTS[Model].split()]
+    with pytest.raises(TypeError, match=rf"^{Model.__name__} has no argument 'chanels'. Did you mean channels\?"):
+        Model(SHAPE, 6, chanels=[4])
+    with pytest.raises(TypeError, match=rf"^{Model.__name__}\(\) missing a required argument: 'output_size'"):
+        Model(SHAPE)
 
-    @pytest.mark.parametrize(
-        ("Model", "names"),
-        [
-            (AtariFfModel, "fc_sizes use_maxpool channels kernel_sizes strides paddings"),
-            (AtariLstmModel, "fc_sizes lstm_size use_maxpool channels kernel_sizes strides paddings"),
-            (AtariDqnModel, "fc_sizes dueling use_maxpool channels kernel_sizes strides paddings noisy n_atoms"),
-            (AtariCatDqnModel, "n_atoms fc_sizes dueling use_maxpool channels kernel_sizes strides paddings noisy"),
-            (
-                AtariR2d1Model,
-                "fc_size lstm_size head_size dueling use_maxpool channels kernel_sizes strides paddings noisy",
-            ),
-        ],
-    )
-    def test_arguments_stand_in_their_order(self, Model: Any, names: str) -> None:
-        assert list(inspect.signature(Model).parameters) == ["image_shape", "output_size", *names.split()]
-        with pytest.raises(TypeError, match=rf"^{Model.__name__} has no argument 'chanels'. Did you mean channels\?"):
-            Model(self.shape, 6, chanels=[4])
-        with pytest.raises(TypeError, match=rf"^{Model.__name__}\(\) missing a required argument: 'output_size'"):
-            Model(self.shape)
 
-    def test_no_sizes_are_those_of_the_preset(self) -> None:
-        torch.manual_seed(0)
-        given = AtariDqnModel(self.shape, 6, channels=None, paddings=None)
-        torch.manual_seed(0)
-        assert all(map(torch.equal, given.state_dict().values(), AtariDqnModel(self.shape, 6).state_dict().values()))
+def test_other_layers_by_place_and_by_name() -> None:
+    model = AtariDqnModel((1, 20, 20), 3, [64, 32], False, False, [8], [4], [2], [1])
+    assert linear_sizes(model) == [(64, 8 * 10 * 10), (32, 64), (3, 32)]
+    other = AtariR2d1Model((1, 20, 20), 3, 64, 32, 16, True, False, [8], [4], [2], [1])
+    assert linear_sizes(other) == [(64, 800), (16, 32), (3, 16), (16, 32), (1, 16)]
+    kwargs: dict[str, Any] = dict(channels=[8], kernel_sizes=[4], strides=[2], paddings=[1])
+    assert linear_sizes(AtariR2d1Model((1, 20, 20), 3, 64, 32, (), **kwargs)) == [(64, 800), (3, 32)]
+    torch.manual_seed(0)
+    given = AtariDqnModel(SHAPE, 6, channels=None, paddings=None)
+    torch.manual_seed(0)
+    assert all(map(torch.equal, given.state_dict().values(), AtariDqnModel(SHAPE, 6).state_dict().values()))
 
-    def test_a_subclass_may_pass_its_arguments_on(self) -> None:
-        class Mine(AtariDqnModel):
-            def __init__(self, *args: Any, size: int = 3, **kwargs: Any) -> None:
-                super().__init__(*args, **kwargs)
-                self.size = size
 
-        mine = Mine((1, 20, 20), 3, 16, channels=[8], kernel_sizes=[4], strides=[2], paddings=[1], size=5)
-        assert (mine.size, linear_sizes(mine)) == (5, [(16, 8 * 10 * 10), (3, 16)])
-        with pytest.raises(TypeError, match=r"^Mine has no argument 'sizes'. Did you mean size"):
-            Mine((1, 20, 20), 3, sizes=5)
+def test_a_subclass_may_pass_its_arguments_on() -> None:
+    class Mine(AtariDqnModel):
+        def __init__(self, *args: Any, size: int = 3, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.size = size
 
-    def test_mujoco_ff(self) -> None:
-        model = MujocoFfModel((17,), 6)
-        assert linear_sizes(model) == [(64, 17), (64, 64), (6, 64), (64, 17), (64, 64), (1, 64)]
-        mean, log_std, _ = model(1e3 * torch.randn(50, 17), torch.zeros(50, 6), torch.zeros(50))
-        assert mean.abs().max() <= 1
-        assert not log_std.any()
-        assert not list(model.buffers())
-        linear = MujocoFfModel((17,), 6, mu_nonlinearity=None)
-        assert isinstance(linear.mu[-1], nn.Linear)
+    mine = Mine((1, 20, 20), 3, 16, channels=[8], kernel_sizes=[4], strides=[2], paddings=[1], size=5)
+    assert (mine.size, linear_sizes(mine)) == (5, [(16, 8 * 10 * 10), (3, 16)])
+    with pytest.raises(TypeError, match=r"^Mine has no argument 'sizes'. Did you mean size"):
+        Mine((1, 20, 20), 3, sizes=5)
 
-    def test_mujoco_lstm(self) -> None:
-        model = MujocoLstmModel((17,), 6)
-        assert linear_sizes(model) == [(256, 17), (256, 256), (13, 256)]
-        x = torch.randn(2, 17)
-        log_std = model(x, torch.zeros(2, 6), torch.zeros(2))[1]
-        assert not torch.equal(log_std[0], log_std[1])
 
-    def test_mujoco_observations_are_flattened_and_normalised(self) -> None:
-        model = MujocoFfModel((2, 3), 2, normalize_observation=True, norm_obs_clip=2.0, norm_obs_var_clip=4.0)
-        x = torch.randn(3, 4, 2, 3)
-        model.update_obs_rms(x)
-        features, _ = model.features(1e6 * x, torch.zeros(3, 4, 2), torch.zeros(3, 4))
-        assert features.shape == (3, 4, 6)
-        assert features.abs().max() == 2
+def test_mujoco_ff() -> None:
+    model = MujocoFfModel((17,), 6)
+    assert linear_sizes(model) == [(64, 17), (64, 64), (6, 64), (64, 17), (64, 64), (1, 64)]
+    mean, log_std, _ = model(1e3 * torch.randn(50, 17), torch.zeros(50, 6), torch.zeros(50))
+    assert mean.abs().max() <= 1
+    assert not log_std.any()
+    assert not list(model.buffers())
+    linear = MujocoFfModel((17,), 6, mu_nonlinearity=None)
+    assert isinstance(linear.mu[-1], nn.Linear)
+
+
+def test_mujoco_lstm() -> None:
+    model = MujocoLstmModel((17,), 6)
+    assert linear_sizes(model) == [(256, 17), (256, 256), (13, 256)]
+    x = torch.randn(2, 17)
+    log_std = model(x, torch.zeros(2, 6), torch.zeros(2))[1]
+    assert not torch.equal(log_std[0], log_std[1])
+
+
+def test_mujoco_observations_are_flattened_and_normalised() -> None:
+    model = MujocoFfModel((2, 3), 2, normalize_observation=True, norm_obs_clip=2.0, norm_obs_var_clip=4.0)
+    x = torch.randn(3, 4, 2, 3)
+    model.update_obs_rms(x)
+    features, _ = model.features(1e6 * x, torch.zeros(3, 4, 2), torch.zeros(3, 4))
+    assert features.shape == (3, 4, 6)
+    assert features.abs().max() == 2

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from rlpyt.models import set_training
-from rlpyt.models.layers import layers, weights_and_buffers
+from rlpyt.models.utils import layers, weights_and_buffers
 
 
 class Tied(nn.Module):

@@ -11,7 +11,6 @@ from rlpyt.models import (
     OutputLinear,
     QHeadModel,
     draw_randomness,
-    scale_grad,
     update_target,
 )
 
@@ -50,18 +49,6 @@ def test_the_output_layer_is_float32_under_autocast_and_the_hidden_ones_are_not(
     assert hidden.dtype == torch.bfloat16
     assert output.dtype == torch.float32
     assert torch.equal(output, nn.functional.linear(hidden.float(), last.weight, last.bias))
-
-
-def test_noisy_mlp_layers() -> None:
-    net = MlpModel(3, (64, 32), 5, nn.Tanh, noisy=True)
-    noisy = [layer for layer in net if isinstance(layer, NoisyLinear)]
-    assert [tuple(layer.weight.shape) for layer in noisy] == [(64, 3), (32, 64), (5, 32)]
-    assert [layer.keep_float32 for layer in noisy] == [False, False, True]
-    assert not any(isinstance(layer, nn.Linear) for layer in net)
-    assert net.output_size == 5
-    draw_randomness(net, torch.Generator().manual_seed(0))
-    with torch.autocast("cpu", torch.bfloat16):
-        assert net(torch.randn(2, 4, 3)).dtype == torch.float32
 
 
 @pytest.mark.parametrize("noisy", [False, True])
@@ -124,15 +111,6 @@ def test_dueling_scales_the_gradient_into_the_features_only() -> None:
     torch.testing.assert_close(x.grad, 0.25 * y.grad)
     for ours, theirs in zip(head.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad)
-
-
-def test_scale_grad() -> None:
-    x = torch.tensor([1.0, -2.0], requires_grad=True)
-    y = scale_grad(x, 0.5)
-    assert torch.equal(y, x)
-    (y * torch.tensor([3.0, 4.0])).sum().backward()
-    assert x.grad is not None
-    assert x.grad.tolist() == [1.5, 2.0]
 
 
 class TestUpdateTarget:

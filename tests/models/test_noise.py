@@ -65,41 +65,27 @@ def test_the_start() -> None:
     assert [tuple(p.shape) for p in layer.parameters()] == [(30, 400), (30,), (30, 400), (30,)]
 
 
-def test_without_noise_it_is_a_linear_layer() -> None:
-    layer, x = NoisyLinear(5, 3), torch.randn(4, 5)
-    plain = nn.functional.linear(x, layer.weight, layer.bias)
-    assert torch.equal(layer(x), plain)
-    layer.draw(seeded())
-    assert not torch.allclose(layer(x), plain)
-    layer.draw(None)
+def test_noise_is_switched_by_draw_alone_stays_until_the_next_and_follows_the_generator() -> None:
+    layer, x, generator = NoisyLinear(5, 3), torch.randn(4, 5), seeded(3)
+    plain, state, streams = (
+        nn.functional.linear(x, layer.weight, layer.bias),
+        generator.get_state(),
+        torch.get_rng_state(),
+    )
     assert torch.equal(layer(x), plain)
     layer.eval()
-    layer.draw(seeded())
-    assert not torch.allclose(layer(x), plain), "noise is switched by draw alone"
-
-
-def test_the_noise_stays_until_the_next_draw_and_follows_the_generator() -> None:
-    layer, x = NoisyLinear(5, 3), torch.randn(4, 5)
-    generator = seeded(3)
-    state = generator.get_state()
     layer.draw(generator)
     first = layer(x)
+    assert not torch.allclose(first, plain)
     assert torch.equal(layer(x), first)
     layer.draw(generator)
     assert not torch.allclose(layer(x), first)
-    torch.randn(100)  # of the global generator
     generator.set_state(state)
     layer.draw(generator)
     assert torch.equal(layer(x), first)
-
-
-def test_drawing_without_a_generator_leaves_every_stream_as_it_was() -> None:
-    before = torch.get_rng_state()
-    layer = NoisyLinear(2, 2)
-    torch.set_rng_state(before)
     layer.draw(None)
-    layer.draw(seeded())
-    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(layer(x), plain)
+    assert torch.equal(torch.get_rng_state(), streams)
 
 
 def test_a_draw_after_the_forward_pass_does_not_spoil_its_backward_pass() -> None:
