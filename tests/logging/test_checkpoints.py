@@ -623,8 +623,7 @@ def test_later_and_half_written_checkpoints_are_removed(folder):
         assert [file.name for file in (folder / "segments").iterdir()] == ["note.txt"]
 
 
-@pytest.mark.parametrize("kept", ["manifest.json", "rank_0-algo"])
-@pytest.mark.parametrize("number", [errno.EPERM, errno.EBUSY])
+@pytest.mark.parametrize(("kept", "number"), [("manifest.json", errno.EPERM), ("rank_0-algo", errno.EBUSY)])
 def test_an_old_file_that_cannot_be_removed_is_told_and_costs_nothing(tmp_path, monkeypatch, kept, number):
     unlink = Path.unlink
 

@@ -118,35 +118,20 @@ def test_prefix_of_date_and_time(tmp_path, monkeypatch):
         assert logger.directory == tmp_path / "pong" / "run_0"
 
 
-def test_exception_is_recorded_and_everything_put_back(tmp_path):
-    class Sink:
-        closed = False
+class ClosedSink:
+    closed = False
 
-        def write(self, row, step):
-            pass
-
-        def close(self):
-            self.closed = True
-
-    sink = Sink()
-    before = current_logger()
-    with pytest.raises(ZeroDivisionError), logger_context(tmp_path, 0, sinks=[sink]):
-        1 / 0  # noqa: B018
-    assert current_logger() is before
-    assert sink.closed
-    status = read_json(tmp_path / "run_0", "status.json")
-    assert status["status"] == "failed"
-    assert status["exception"]["type"] == "ZeroDivisionError"
-    assert status["exception"]["message"] == "division by zero"
-    assert "1 / 0" in status["exception"]["traceback"]
-    with logger_context(tmp_path, 0):  # no results were left: the lock is free and the place too
+    def write(self, row, step):
         pass
-    assert "exception" not in read_json(tmp_path / "run_0", "status.json")
+
+    def close(self):
+        self.closed = True
 
 
 @pytest.mark.parametrize(
     ("error", "status"),
     [
+        (ZeroDivisionError("division by zero"), "failed"),
         (KeyboardInterrupt(), "interrupted"),
         (SystemExit(128 + signal.SIGTERM), "interrupted"),
         (SystemExit(85), "interrupted"),
@@ -156,12 +141,23 @@ def test_exception_is_recorded_and_everything_put_back(tmp_path):
         (SystemExit("no such game"), "failed"),
     ],
 )
-def test_status_of_endings(tmp_path, error, status):
-    with pytest.raises(type(error)), logger_context(tmp_path, 0):
+def test_endings_are_recorded_and_everything_is_put_back(tmp_path, error, status):
+    sink, before = ClosedSink(), current_logger()
+    with pytest.raises(type(error)), logger_context(tmp_path, 0, sinks=[sink]):
         raise error
+    assert current_logger() is before
+    assert sink.closed
     recorded = read_json(tmp_path / "run_0", "status.json")
     assert recorded["status"] == status
-    assert ("exception" in recorded) == (status != "finished")
+    if status == "finished":
+        assert "exception" not in recorded
+    else:
+        exception = recorded["exception"]
+        assert (exception["type"], exception["message"]) == (type(error).__name__, str(error))
+        assert "raise error" in exception["traceback"]
+    with logger_context(tmp_path, 0) as logger:  # no results were left: the lock is free and the place too
+        assert logger.directory == tmp_path / "run_0"
+    assert "exception" not in read_json(tmp_path / "run_0", "status.json")
 
 
 def test_contexts_nest(tmp_path):
