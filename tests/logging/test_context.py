@@ -26,6 +26,7 @@ from rlpyt.logging import (
     silent_context,
 )
 from rlpyt.logging.run_directory import hold_run_directory
+from tests.logging.test_logger import ListSink, log_row
 
 ROOT = Path(rlpyt.logging.__file__).parents[2]
 
@@ -34,18 +35,13 @@ def read_json(directory: Path, name: str) -> dict:
     return json.loads((directory / name).read_text())
 
 
-def log_one_row(logger) -> None:
-    logger.record_tabular("a", 1)
-    logger.dump_tabular(1)
-
-
 def test_files_of_a_run(tmp_path, capsys):
     with logger_context(tmp_path, 7, "pong", {"algo": {"discount": 0.9}, "EnvCls": dict}) as logger:
         assert current_logger() is logger
         assert logger.directory == tmp_path / "run_7"
         assert read_json(tmp_path / "run_7", "status.json")["status"] == "running"
         logger.log("hello")
-        log_one_row(logger)
+        log_row(logger, 1, a=1)
         logger.save_itr_params(0, {"itr": 0})
     directory = tmp_path / "run_7"
     assert {path.name for path in directory.iterdir()} == set(FILES)
@@ -118,16 +114,6 @@ def test_prefix_of_date_and_time(tmp_path, monkeypatch):
         assert logger.directory == tmp_path / "pong" / "run_0"
 
 
-class ClosedSink:
-    closed = False
-
-    def write(self, row, step):
-        pass
-
-    def close(self):
-        self.closed = True
-
-
 @pytest.mark.parametrize(
     ("error", "status"),
     [
@@ -142,11 +128,11 @@ class ClosedSink:
     ],
 )
 def test_endings_are_recorded_and_everything_is_put_back(tmp_path, error, status):
-    sink, before = ClosedSink(), current_logger()
+    sink, before = ListSink(), current_logger()
     with pytest.raises(type(error)), logger_context(tmp_path, 0, sinks=[sink]):
         raise error
     assert current_logger() is before
-    assert sink.closed
+    assert sink.n_closed == 1
     recorded = read_json(tmp_path / "run_0", "status.json")
     assert recorded["status"] == status
     if status == "finished":
@@ -164,9 +150,9 @@ def test_contexts_nest(tmp_path):
     with logger_context(tmp_path, 0) as outer:
         with logger_context(tmp_path, 1) as inner:
             assert current_logger() is inner
-            log_one_row(inner)
+            log_row(inner, 1, a=1)
         assert current_logger() is outer
-        log_one_row(outer)
+        log_row(outer, 1, a=1)
         with (
             pytest.raises(RunDirectoryError, match=f"in use by pid {os.getpid()}"),
             logger_context(tmp_path, 0, if_taken="refuse"),
@@ -189,7 +175,7 @@ def test_forked_process_does_not_write_to_its_parents_files(tmp_path):
 
 def test_results_are_not_written_over_by_chance(tmp_path):
     with logger_context(tmp_path, 0, log_params={"old": 1}) as logger:
-        log_one_row(logger)
+        log_row(logger, 1, a=1)
         logger.save_itr_params(0, {"old": 1})
     before = {path.name: path.read_bytes() for path in (tmp_path / "run_0").iterdir() if path.name != "run.lock"}
     with (
@@ -215,7 +201,7 @@ def test_a_script_started_again_gets_a_directory_beside_the_first(tmp_path, caps
     for run_ID in (0, "lr=0.1", None):
         for _ in range(3):
             with logger_context(tmp_path, run_ID) as logger:
-                log_one_row(logger)
+                log_row(logger, 1, a=1)
     # The ID that is recorded is the directory's; a grid's own ID 1 is another run than the second run of ID 0.
     recorded = {path.name: read_json(path, "params.json")["run_ID"] for path in tmp_path.iterdir()}
     named = ["0_1", "0_2", "lr=0.1", "lr=0.1_1", "lr=0.1_2"]
@@ -228,13 +214,12 @@ def test_a_script_started_again_gets_a_directory_beside_the_first(tmp_path, caps
 
 def test_resume_goes_on_with_the_files(tmp_path):
     with logger_context(tmp_path, 0, log_params={"old": 1}, resume=True) as logger:
-        log_one_row(logger)
+        log_row(logger, 1, a=1)
         state = logger.state_dict()
-        log_one_row(logger)
+        log_row(logger, 1, a=1)
     with logger_context(tmp_path, 0, log_params={"new": 2}, resume=True) as logger:
         logger.load_state_dict(state)
-        logger.record_tabular("b", 2)
-        logger.dump_tabular(2)
+        log_row(logger, 2, b=2)
     assert (tmp_path / "run_0" / "progress.csv").read_text() == "a,b\n1,\n,2\n"
     params = read_json(tmp_path / "run_0", "params.json")
     assert (params["old"], params["new"]) == (1, 2)
@@ -367,7 +352,7 @@ FILES = ("run.lock", "debug.log", "progress.csv", "status.json", "params.json", 
 def test_a_run_writes_through_no_link(tmp_path, name):
     """An archive may carry links: a run that goes on in it must not change what they lead to."""
     with logger_context(tmp_path / "data", 0) as logger:
-        log_one_row(logger)
+        log_row(logger, 1, a=1)
     path, victim = tmp_path / "data/run_0" / name, tmp_path / "victim"
     path.unlink(missing_ok=True)
     precious = victim / "000000000009" if name in FOLDERS else victim
@@ -387,8 +372,7 @@ def test_a_backup_by_hard_links_of_a_run_that_goes_on_stays_as_it_is(tmp_path):
     with logger_context(tmp_path, 0) as logger:
         for step in (1, 2, 3):
             logger.log(f"at {step}")
-            logger.record_tabular("x", step)
-            logger.dump_tabular(step)
+            log_row(logger, step, x=step)
             if step == 1:
                 shutil.copytree(run, backup, copy_function=os.link)
     shutil.copytree(run, tmp_path / "later", copy_function=os.link)
