@@ -688,7 +688,8 @@ def test_manifest_comes_after_the_parts_of_all_replicas(tmp_path):
                 saved = checkpoints.read(step)
                 assert saved.state["rank"] == rank
                 check_saved(saved)
-    for settings in ({"world_size": 2}, {"keep": 0}):
+    wrong: list[dict[str, Any]] = [{"world_size": 2}, {"keep": 0}]
+    for settings in wrong:
         with pytest.raises(ValueError, match="expected keep >= 1 and the same session"):
             Checkpoints(tmp_path, **settings)
 

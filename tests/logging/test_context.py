@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import errno
 import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -11,12 +12,12 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import rlpyt.logging
 from rlpyt.logging import (
     RunDirectoryError,
     SilentLogger,
@@ -27,8 +28,6 @@ from rlpyt.logging import (
 )
 from rlpyt.logging.run_directory import hold_run_directory
 from tests.logging.test_logger import ListSink, log_row
-
-ROOT = Path(rlpyt.logging.__file__).parents[2]
 
 
 def read_json(directory: Path, name: str) -> dict:
@@ -243,31 +242,30 @@ def test_wrong_settings_leave_nothing_behind(tmp_path, settings, message):
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_directory_of_another_process_is_refused_until_it_dies(tmp_path):
-    script = """
-import sys, time
-from rlpyt.logging import logger_context
-with logger_context(sys.argv[1], 0):
-    time.sleep(60)
-"""
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    begun, of_run = multiprocessing.Pipe(duplex=False)
+    if (pid := os.fork()) == 0:
         try:
-            assert process.stdout is not None
-            assert process.stdout.readline().startswith("run directory: ")
-            choices: list[dict[str, Any]] = [{"if_taken": "refuse"}, {"overwrite": True}, {"resume": True}]
-            for choice in choices:
-                with pytest.raises(RunDirectoryError) as error, logger_context(tmp_path, 0, **choice):
-                    pass
-                message = str(error.value)
-                assert f"{tmp_path / 'run_0'} is in use by pid {process.pid} on host {socket.gethostname()}" in message
-                assert "run_ID=None" in message
-            with logger_context(tmp_path) as logger:
-                assert logger.directory == tmp_path / "run_1"
-            with logger_context(tmp_path, 0) as logger:
-                assert logger.directory == tmp_path / "run_0_1"
+            with logger_context(tmp_path, 0):
+                of_run.send("begun")
+                time.sleep(60)
         finally:
-            process.kill()
+            os._exit(1)
+    assert begun.recv() == "begun"
+    try:
+        choices: list[dict[str, Any]] = [{"if_taken": "refuse"}, {"overwrite": True}, {"resume": True}]
+        for choice in choices:
+            with pytest.raises(RunDirectoryError, match="run_ID=None") as error, logger_context(tmp_path, 0, **choice):
+                pass
+            holder = f"pid {pid} on host {socket.gethostname()}"
+            assert f"{tmp_path / 'run_0'} is in use by {holder}" in str(error.value)
+        for run_ID, name in ((None, "run_1"), (0, "run_0_1")):
+            with logger_context(tmp_path, run_ID) as logger:
+                assert logger.directory == tmp_path / name
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
     assert read_json(tmp_path / "run_0", "status.json")["status"] == "running"
     with logger_context(tmp_path, 0):
         pass
