@@ -29,7 +29,7 @@ from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.checkpointing import RunCheckpoints
 from rlpyt.utils.replicas import Replicas
 from tests.logging.test_segments import Ring, check, copy_of, flip, memory_folder
-from tests.runners.thread_replicas import in_threads
+from tests.replica_kit import in_threads
 
 T, ROWS = 32, 5  # of the ring; written between two checkpoints
 
