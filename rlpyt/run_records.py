@@ -124,13 +124,17 @@ def load_json(path: Path) -> object:
         raise ValueError(f"it is nested deeper than {DEEPEST} levels") from None
     level = [content]
     for _ in range(DEEPEST):
-        items = (
-            item for x in level if isinstance(x, list | dict) for item in (x.values() if isinstance(x, dict) else x)
-        )
-        level = [item for item in items if isinstance(item, list | dict)]
+        level = [part for part in parts_of(level) if isinstance(part, list | dict)]
         if not level:
             return content
     raise ValueError(f"it is nested deeper than {DEEPEST} levels")
+
+
+def parts_of(level: Iterable[object]) -> Iterator[object]:
+    """Yield what stands in the lists, tuples and dictionaries among some objects."""
+    for x in level:
+        if isinstance(x, dict | list | tuple):
+            yield from x.values() if isinstance(x, dict) else x
 
 
 def read_json(path: Path, needed: bool = True) -> tuple[Json, str]:

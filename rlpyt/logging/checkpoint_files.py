@@ -16,7 +16,6 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping
-from math import inf
 from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -108,10 +107,9 @@ class CheckpointFiles:
         scores: dict[int, float] = {}
         for step in self.all_steps():
             with contextlib.suppress(CheckpointError, ValueError):
-                score = self.info(step)["score"]
-                scores[step] = -inf if score is None else score
-        best = max(scores, key=lambda step: scores[step], default=None)  # of equals the newest
-        return None if best is None or scores[best] == -inf else best
+                if (score := self.info(step)["score"]) is not None:
+                    scores[step] = score
+        return max(scores, key=lambda step: scores[step], default=None)  # of equals the newest
 
     def info(self, step: int) -> Content:
         """Return what the manifest says; CheckpointError if it is damaged, ValueError if it is of a later format."""

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from rlpyt.logging.files import replace_file
-from rlpyt.run_records import DEEPEST, printable
+from rlpyt.run_records import DEEPEST, parts_of, printable
 
 SnapshotMode = Literal["none", "last", "all", "gap", "last+gap"]
 """Which snapshots a run keeps: `params.pkl` for last, `itr_<N>.pkl` for all and gap."""
@@ -201,13 +201,7 @@ def _check_nesting(path: Path, content: object) -> None:
     size = left = path.stat().st_size
     level = [content]
     for _ in range(DEEPEST):
-        parts = (
-            part
-            for x in level
-            if isinstance(x, dict | list | tuple)
-            for part in (x.values() if isinstance(x, dict) else x)
-        )
-        level = list(itertools.islice(parts, left + 1))
+        level = list(itertools.islice(parts_of(level), left + 1))
         if any(isinstance(x, torch.Tensor) and _bytes_of(x) > size + _SLACK for x in level):
             break
         left -= len(level)

@@ -192,16 +192,6 @@ def test_step_that_is_saved_is_not_written_again(tmp_path):
 # ---- what is kept ----
 
 
-@pytest.mark.parametrize("keep", [1, 2, 3])
-def test_the_newest_are_kept(tmp_path, keep):
-    with opened(tmp_path, keep=keep) as checkpoints:
-        for step in range(1, 6):
-            save(checkpoints, step)
-            assert checkpoints.steps() == list(range(step, max(0, step - keep), -1))
-    with pytest.raises(ValueError, match="keep >= 1"):
-        Checkpoints(tmp_path, keep=0)
-
-
 def test_the_best_is_kept_without_the_rows_of_its_replay(tmp_path):
     scores = {1: None, 2: 5.0, 3: float("nan"), 4: 3.0, 5: 5.0, 6: 4.0, 7: 1.0, 8: float("inf"), 9: 1.0}
     best_after = [None, 2, 2, 2, 5, 5, 5, 5, 5]
@@ -623,8 +613,7 @@ def test_later_and_half_written_checkpoints_are_removed(folder):
         assert [file.name for file in (folder / "segments").iterdir()] == ["note.txt"]
 
 
-@pytest.mark.parametrize("kept", ["manifest.json", "rank_0-algo"])
-@pytest.mark.parametrize("number", [errno.EPERM, errno.EBUSY])
+@pytest.mark.parametrize(("kept", "number"), [("manifest.json", errno.EPERM), ("rank_0-algo", errno.EBUSY)])
 def test_an_old_file_that_cannot_be_removed_is_told_and_costs_nothing(tmp_path, monkeypatch, kept, number):
     unlink = Path.unlink
 
@@ -699,8 +688,10 @@ def test_manifest_comes_after_the_parts_of_all_replicas(tmp_path):
                 saved = checkpoints.read(step)
                 assert saved.state["rank"] == rank
                 check_saved(saved)
-    with pytest.raises(ValueError, match="the same session"):
-        Checkpoints(tmp_path, 0, 2)
+    wrong: list[dict[str, Any]] = [{"world_size": 2}, {"keep": 0}]
+    for settings in wrong:
+        with pytest.raises(ValueError, match="expected keep >= 1 and the same session"):
+            Checkpoints(tmp_path, **settings)
 
 
 def test_part_of_an_earlier_start_is_never_taken_for_a_new_one(tmp_path):

@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import errno
 import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -11,12 +12,12 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import rlpyt.logging
 from rlpyt.logging import (
     RunDirectoryError,
     SilentLogger,
@@ -26,17 +27,11 @@ from rlpyt.logging import (
     silent_context,
 )
 from rlpyt.logging.run_directory import hold_run_directory
-
-ROOT = Path(rlpyt.logging.__file__).parents[2]
+from tests.logging.test_logger import ListSink, log_row
 
 
 def read_json(directory: Path, name: str) -> dict:
     return json.loads((directory / name).read_text())
-
-
-def log_one_row(logger) -> None:
-    logger.record_tabular("a", 1)
-    logger.dump_tabular(1)
 
 
 def test_files_of_a_run(tmp_path, capsys):
@@ -45,7 +40,7 @@ def test_files_of_a_run(tmp_path, capsys):
         assert logger.directory == tmp_path / "run_7"
         assert read_json(tmp_path / "run_7", "status.json")["status"] == "running"
         logger.log("hello")
-        log_one_row(logger)
+        log_row(logger, 1, a=1)
         logger.save_itr_params(0, {"itr": 0})
     directory = tmp_path / "run_7"
     assert {path.name for path in directory.iterdir()} == set(FILES)
@@ -118,35 +113,10 @@ def test_prefix_of_date_and_time(tmp_path, monkeypatch):
         assert logger.directory == tmp_path / "pong" / "run_0"
 
 
-def test_exception_is_recorded_and_everything_put_back(tmp_path):
-    class Sink:
-        closed = False
-
-        def write(self, row, step):
-            pass
-
-        def close(self):
-            self.closed = True
-
-    sink = Sink()
-    before = current_logger()
-    with pytest.raises(ZeroDivisionError), logger_context(tmp_path, 0, sinks=[sink]):
-        1 / 0  # noqa: B018
-    assert current_logger() is before
-    assert sink.closed
-    status = read_json(tmp_path / "run_0", "status.json")
-    assert status["status"] == "failed"
-    assert status["exception"]["type"] == "ZeroDivisionError"
-    assert status["exception"]["message"] == "division by zero"
-    assert "1 / 0" in status["exception"]["traceback"]
-    with logger_context(tmp_path, 0):  # no results were left: the lock is free and the place too
-        pass
-    assert "exception" not in read_json(tmp_path / "run_0", "status.json")
-
-
 @pytest.mark.parametrize(
     ("error", "status"),
     [
+        (ZeroDivisionError("division by zero"), "failed"),
         (KeyboardInterrupt(), "interrupted"),
         (SystemExit(128 + signal.SIGTERM), "interrupted"),
         (SystemExit(85), "interrupted"),
@@ -156,21 +126,32 @@ def test_exception_is_recorded_and_everything_put_back(tmp_path):
         (SystemExit("no such game"), "failed"),
     ],
 )
-def test_status_of_endings(tmp_path, error, status):
-    with pytest.raises(type(error)), logger_context(tmp_path, 0):
+def test_endings_are_recorded_and_everything_is_put_back(tmp_path, error, status):
+    sink, before = ListSink(), current_logger()
+    with pytest.raises(type(error)), logger_context(tmp_path, 0, sinks=[sink]):
         raise error
+    assert current_logger() is before
+    assert sink.n_closed == 1
     recorded = read_json(tmp_path / "run_0", "status.json")
     assert recorded["status"] == status
-    assert ("exception" in recorded) == (status != "finished")
+    if status == "finished":
+        assert "exception" not in recorded
+    else:
+        exception = recorded["exception"]
+        assert (exception["type"], exception["message"]) == (type(error).__name__, str(error))
+        assert "raise error" in exception["traceback"]
+    with logger_context(tmp_path, 0) as logger:  # no results were left: the lock is free and the place too
+        assert logger.directory == tmp_path / "run_0"
+    assert "exception" not in read_json(tmp_path / "run_0", "status.json")
 
 
 def test_contexts_nest(tmp_path):
     with logger_context(tmp_path, 0) as outer:
         with logger_context(tmp_path, 1) as inner:
             assert current_logger() is inner
-            log_one_row(inner)
+            log_row(inner, 1, a=1)
         assert current_logger() is outer
-        log_one_row(outer)
+        log_row(outer, 1, a=1)
         with (
             pytest.raises(RunDirectoryError, match=f"in use by pid {os.getpid()}"),
             logger_context(tmp_path, 0, if_taken="refuse"),
@@ -193,7 +174,7 @@ def test_forked_process_does_not_write_to_its_parents_files(tmp_path):
 
 def test_results_are_not_written_over_by_chance(tmp_path):
     with logger_context(tmp_path, 0, log_params={"old": 1}) as logger:
-        log_one_row(logger)
+        log_row(logger, 1, a=1)
         logger.save_itr_params(0, {"old": 1})
     before = {path.name: path.read_bytes() for path in (tmp_path / "run_0").iterdir() if path.name != "run.lock"}
     with (
@@ -219,7 +200,7 @@ def test_a_script_started_again_gets_a_directory_beside_the_first(tmp_path, caps
     for run_ID in (0, "lr=0.1", None):
         for _ in range(3):
             with logger_context(tmp_path, run_ID) as logger:
-                log_one_row(logger)
+                log_row(logger, 1, a=1)
     # The ID that is recorded is the directory's; a grid's own ID 1 is another run than the second run of ID 0.
     recorded = {path.name: read_json(path, "params.json")["run_ID"] for path in tmp_path.iterdir()}
     named = ["0_1", "0_2", "lr=0.1", "lr=0.1_1", "lr=0.1_2"]
@@ -232,13 +213,12 @@ def test_a_script_started_again_gets_a_directory_beside_the_first(tmp_path, caps
 
 def test_resume_goes_on_with_the_files(tmp_path):
     with logger_context(tmp_path, 0, log_params={"old": 1}, resume=True) as logger:
-        log_one_row(logger)
+        log_row(logger, 1, a=1)
         state = logger.state_dict()
-        log_one_row(logger)
+        log_row(logger, 1, a=1)
     with logger_context(tmp_path, 0, log_params={"new": 2}, resume=True) as logger:
         logger.load_state_dict(state)
-        logger.record_tabular("b", 2)
-        logger.dump_tabular(2)
+        log_row(logger, 2, b=2)
     assert (tmp_path / "run_0" / "progress.csv").read_text() == "a,b\n1,\n,2\n"
     params = read_json(tmp_path / "run_0", "params.json")
     assert (params["old"], params["new"]) == (1, 2)
@@ -262,31 +242,30 @@ def test_wrong_settings_leave_nothing_behind(tmp_path, settings, message):
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_directory_of_another_process_is_refused_until_it_dies(tmp_path):
-    script = """
-import sys, time
-from rlpyt.logging import logger_context
-with logger_context(sys.argv[1], 0):
-    time.sleep(60)
-"""
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    begun, of_run = multiprocessing.Pipe(duplex=False)
+    if (pid := os.fork()) == 0:
         try:
-            assert process.stdout is not None
-            assert process.stdout.readline().startswith("run directory: ")
-            choices: list[dict[str, Any]] = [{"if_taken": "refuse"}, {"overwrite": True}, {"resume": True}]
-            for choice in choices:
-                with pytest.raises(RunDirectoryError) as error, logger_context(tmp_path, 0, **choice):
-                    pass
-                message = str(error.value)
-                assert f"{tmp_path / 'run_0'} is in use by pid {process.pid} on host {socket.gethostname()}" in message
-                assert "run_ID=None" in message
-            with logger_context(tmp_path) as logger:
-                assert logger.directory == tmp_path / "run_1"
-            with logger_context(tmp_path, 0) as logger:
-                assert logger.directory == tmp_path / "run_0_1"
+            with logger_context(tmp_path, 0):
+                of_run.send("begun")
+                time.sleep(60)
         finally:
-            process.kill()
+            os._exit(1)
+    assert begun.recv() == "begun"
+    try:
+        choices: list[dict[str, Any]] = [{"if_taken": "refuse"}, {"overwrite": True}, {"resume": True}]
+        for choice in choices:
+            with pytest.raises(RunDirectoryError, match="run_ID=None") as error, logger_context(tmp_path, 0, **choice):
+                pass
+            holder = f"pid {pid} on host {socket.gethostname()}"
+            assert f"{tmp_path / 'run_0'} is in use by {holder}" in str(error.value)
+        for run_ID, name in ((None, "run_1"), (0, "run_0_1")):
+            with logger_context(tmp_path, run_ID) as logger:
+                assert logger.directory == tmp_path / name
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
     assert read_json(tmp_path / "run_0", "status.json")["status"] == "running"
     with logger_context(tmp_path, 0):
         pass
@@ -371,7 +350,7 @@ FILES = ("run.lock", "debug.log", "progress.csv", "status.json", "params.json", 
 def test_a_run_writes_through_no_link(tmp_path, name):
     """An archive may carry links: a run that goes on in it must not change what they lead to."""
     with logger_context(tmp_path / "data", 0) as logger:
-        log_one_row(logger)
+        log_row(logger, 1, a=1)
     path, victim = tmp_path / "data/run_0" / name, tmp_path / "victim"
     path.unlink(missing_ok=True)
     precious = victim / "000000000009" if name in FOLDERS else victim
@@ -391,8 +370,7 @@ def test_a_backup_by_hard_links_of_a_run_that_goes_on_stays_as_it_is(tmp_path):
     with logger_context(tmp_path, 0) as logger:
         for step in (1, 2, 3):
             logger.log(f"at {step}")
-            logger.record_tabular("x", step)
-            logger.dump_tabular(step)
+            log_row(logger, step, x=step)
             if step == 1:
                 shutil.copytree(run, backup, copy_function=os.link)
     shutil.copytree(run, tmp_path / "later", copy_function=os.link)

@@ -16,6 +16,7 @@ from rlpyt.logging.live_table import History
 from rlpyt.runners import MinibatchRl
 from rlpyt.runners.plan import PlanTable
 from rlpyt.utils.terminal import Region, bar, can_redraw, clock, region_below_prints, sparkline
+from tests.logging.test_logger import log_row
 from tests.runners.runner_kit import make_algo, make_sampler, run, without_times
 
 
@@ -224,8 +225,7 @@ def test_the_time_left_is_that_of_the_last_rows(size, monkeypatch):
         for steps, seconds in ((100, 100), *((100 + 100 * i, 1) for i in range(1, 8))):
             now += seconds
             logger.live.show_steps(steps)
-            logger.record_tabular("x", steps)
-            logger.dump_tabular(steps)
+            log_row(logger, steps, x=steps)
         assert "1:32 left  100 steps/s" in screen.text, "the first row was slow"
 
 
@@ -264,9 +264,7 @@ def test_quiet_runs_print_a_line_for_each_row_or_nothing_but_warnings(verbosity,
         for step in (1000, 2000):
             logger.log("text")
             logger.record_tabular_misc_stat("Return", [1.0, 2.0])
-            logger.record_tabular("Diagnostics/StepsPerSecond", 10.0)
-            logger.record_tabular("Diagnostics/Epsilon", 0.25)
-            logger.dump_tabular(step)
+            log_row(logger, step, {"Diagnostics/StepsPerSecond": 10.0, "Diagnostics/Epsilon": 0.25})
         logger.warn("look")
     assert capsys.readouterr().out.splitlines() == [*lines, "WARNING: look"]
     log = (tmp_path / "run_0" / "debug.log").read_text()

@@ -5,7 +5,9 @@ import errno
 import json
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -26,6 +28,13 @@ class ListSink:
         self.n_closed += 1
 
 
+def log_row(logger: Logger, step: int | None, row: Mapping[str, object] = MappingProxyType({}), **more: object) -> None:
+    """Write one row."""
+    for key, value in {**row, **more}.items():
+        logger.record_tabular(key, value)
+    logger.dump_tabular(step)
+
+
 def read_rows(directory: Path) -> list[list[str]]:
     with open(directory / "progress.csv", newline="") as file:
         return list(csv.reader(file))
@@ -34,9 +43,7 @@ def read_rows(directory: Path) -> list[list[str]]:
 def test_row_reaches_every_sink_once(tmp_path, capsys):
     sink = ListSink()
     logger = Logger(tmp_path, [sink])
-    logger.record_tabular("Diagnostics/CumSteps", 500)
-    logger.record_tabular("loss", torch.tensor(0.25))
-    logger.dump_tabular(500)
+    log_row(logger, 500, {"Diagnostics/CumSteps": 500}, loss=torch.tensor(0.25))
     logger.dump_tabular(600)  # nothing recorded, no row
     assert sink.rows == [(500, {"Diagnostics/CumSteps": 500, "loss": 0.25})]
     assert read_rows(tmp_path) == [["Diagnostics/CumSteps", "loss"], ["500", "0.25"]]
@@ -125,8 +132,7 @@ def test_prefixes_nest_and_leave_after_an_error(tmp_path, capsys):
     with pytest.raises(KeyError):
         fail_inside()
     logger.log("plain")
-    logger.record_tabular("bare", 3)
-    logger.dump_tabular(0)
+    log_row(logger, 0, bare=3)
     assert list(sink.rows[0][1]) == ["Diagnostics/Time/inner", "Diagnostics/outer", "bare"]
     assert capsys.readouterr().out.startswith("itr 3 | rank 0 | first\nitr 3 | rank 0 | second\nplain\n")
     lines = (tmp_path / "debug.log").read_text().splitlines()
@@ -150,8 +156,7 @@ def test_console_only_logger_writes_no_file(tmp_path, monkeypatch):
     logger = Logger()
     logger.log("text")
     logger.record_params({"a": 1})
-    logger.record_tabular("a", 1)
-    logger.dump_tabular(1)
+    log_row(logger, 1, a=1)
     assert logger.save_itr_params(0, {"a": 1}) == []
     logger.load_state_dict(logger.state_dict())
     logger.close()
@@ -163,12 +168,6 @@ def test_record_params_merges(tmp_path):
     logger.record_params({"a": 1, "algo": {"discount": 0.9}})
     logger.record_params({"b": np.float32(2), "algo": int})
     assert json.loads((tmp_path / "params.json").read_text()) == {"a": 1, "algo": "builtins.int", "b": 2.0}
-
-
-def log_row(logger: Logger, step: int, **values: float) -> None:
-    for key, value in values.items():
-        logger.record_tabular(key, value)
-    logger.dump_tabular(step)
 
 
 def test_resumed_file_equals_one_that_was_not_interrupted(tmp_path):

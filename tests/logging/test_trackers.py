@@ -15,6 +15,7 @@ import pytest
 from rlpyt.logging import MlflowSink, TrackioSink, WandbSink, logger_context
 from rlpyt.logging.sinks import Row
 from rlpyt.logging.tracker_sink import NamesApart, TrackerSink, flat, within
+from tests.logging.test_logger import log_row
 
 
 def log_rows(tmp_path: Path, sink: Any, steps: tuple[int, ...], resume: bool = False, rewind: int = 0) -> None:
@@ -24,10 +25,7 @@ def log_rows(tmp_path: Path, sink: Any, steps: tuple[int, ...], resume: bool = F
             logger.load_state_dict({"n_rows": rewind // 10, "step": rewind, "keys": ["Diagnostics/CumSteps", "x"]})
         logger.record_params({"algo": {"learning_rate": 0.5}})
         for step in steps:
-            logger.record_tabular("Diagnostics/CumSteps", step)
-            logger.record_tabular("x", step / 10)
-            logger.record_tabular("Diagnostics/CumTime (s)", 1.0)
-            logger.dump_tabular(step)
+            log_row(logger, step, {"Diagnostics/CumSteps": step, "x": step / 10, "Diagnostics/CumTime (s)": 1.0})
 
 
 class Tracker(TrackerSink):
@@ -90,9 +88,7 @@ def test_what_a_tracker_refuses_costs_itself_alone_and_is_named_once(tmp_path, c
     sink = Strict()
     with logger_context(tmp_path, 0, log_params={"a": 1, "b!": 2, "c": 3}, sinks=[sink]) as logger:
         for step in (10, 20):
-            for name in ("x", "y!", "z"):
-                logger.record_tabular(name, step)
-            logger.dump_tabular(step)
+            log_row(logger, step, dict.fromkeys(("x", "y!", "z"), step))
     assert {("a", 1), ("c", 3)} <= {call for call in sink.calls if isinstance(call[1], int)}
     assert [call for call in sink.calls if call[0] in ("x", "z")] == [("x", 10), ("z", 10), ("x", 20), ("z", 20)]
     out = capsys.readouterr().out
@@ -105,9 +101,7 @@ def test_columns_of_one_name_keep_their_numbers_after_a_resume(tmp_path):
         sink = Strict()
         with logger_context(tmp_path, 0, sinks=[sink], resume=True) as logger:
             for i, row in enumerate(rows):
-                for name, value in row.items():
-                    logger.record_tabular(name, value)
-                logger.dump_tabular(10 * start + i)
+                log_row(logger, 10 * start + i, row)
         assert {call for call in sink.calls if call[0] in ("x", "x_2")} == {("x", 1), ("x_2", 2)}
 
 
@@ -135,8 +129,7 @@ def test_rows_of_a_script_that_sets_no_step_are_all_logged(tmp_path):
     with logger_context(tmp_path, 0, sinks=[sink]) as logger:
         logger.record_params({"algo": None})
         for x in range(3):
-            logger.record_tabular("x", x)
-            logger.dump_tabular()
+            log_row(logger, None, x=x)
     assert sink.calls == [("open", None), ("settings", None), 0, 0, 0, "finished"]
 
 
@@ -188,9 +181,7 @@ def test_mlflow_has_settings_of_any_name_all_rows_and_the_outcome(tmp_path, monk
             if rewind:
                 logger.load_state_dict({"n_rows": 1, "step": rewind, "keys": ["a+", "a*", "a"]})
             for step in steps:
-                for name in ("a+", "a*", "a"):
-                    logger.record_tabular(name, step + len(name))
-                logger.dump_tabular(step)
+                log_row(logger, step, {name: step + len(name) for name in ("a+", "a*", "a")})
     client = mlflow.MlflowClient(tracking_uri=store)
     [run] = client.search_runs([client.get_experiment_by_name("mine").experiment_id])
     assert (run.info.status, run.info.run_name, run.data.tags["outcome"]) == ("FINISHED", "run_0", "finished")
@@ -255,8 +246,7 @@ def test_trackio_is_opened_with_the_settings_and_the_same_name(tmp_path, monkeyp
     double.calls.clear()
     for name, kept in (("_mine", {"mine": 1}), ("odd", {})):
         with logger_context(tmp_path, sinks=[TrackioSink("mine")], log_params={name: 1}) as logger:
-            logger.record_tabular("x", 1)
-            logger.dump_tabular(10)
+            log_row(logger, 10, x=1)
         opened, row, *_ = double.calls
         assert kept.items() <= opened["config"].items()
         assert row == ({"x": 1}, 10), "a row does not wait for settings that are refused"

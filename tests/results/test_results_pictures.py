@@ -155,6 +155,10 @@ def test_a_page_is_one_file_that_no_name_gets_into(grid):
     assert script_of(write_page(grid).read_text(encoding="utf-8"))[1] in (policy or "")
     for status in ("finished", "failed"):
         assert any(status in text.split() for text in page.texts)
+    # On a phone pictures and tables scroll.
+    assert "@media (max-width: 44rem)" in " ".join(page.texts)
+    for inner, outer in (("img", {}), ("table", {"class": "wide"})):
+        assert all(page.tags[i - 1][1] == outer for i, name in enumerate(names) if name == inner)
 
 
 CLICK = """

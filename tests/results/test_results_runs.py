@@ -12,6 +12,7 @@ import pytest
 from rlpyt.logging import logger_context
 from rlpyt.results import aligned_curves, find_runs, group_runs, read_study
 from rlpyt.run_records import score_of_run
+from tests.logging.test_logger import log_row
 from tests.results.grid_kit import write_run
 
 
@@ -444,8 +445,7 @@ def test_tasks_of_different_scales_have_no_common_score(tmp_path):
 
 def test_a_run_of_this_process(tmp_path):
     with logger_context(tmp_path, 0, log_params={"mine": 1}) as logger:
-        logger.record_tabular("Diagnostics/CumSteps", 10)
-        logger.dump_tabular(10)
+        log_row(logger, 10, {"Diagnostics/CumSteps": 10})
         [run] = find_runs(tmp_path)
         assert (run.status, run.n_rows, run.settings) == ("running", 1, {"mine": 1})
     assert find_runs(tmp_path)[0].status == "finished"
