@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
 import os
 import shutil
@@ -363,23 +364,16 @@ def test_two_launchers_do_not_run_one_grid(tmp_path):
 
 
 def test_a_second_launcher_waits_for_runs_of_a_killed_one_and_then_gives_up(tmp_path):
-    code = "import fcntl, os, sys, time\nfcntl.flock(int(sys.argv[1]), fcntl.LOCK_EX)\nprint('x', flush=True)\n"
     (tmp_path / "study").mkdir()
     with open(tmp_path / "study/grid.lock", "w") as lock:
         lock.write("process 999999999")
         lock.flush()
-        holder = subprocess.Popen(
-            [sys.executable, "-c", code + "time.sleep(0.5)", str(lock.fileno())],
-            pass_fds=(lock.fileno(),),
-            stdout=subprocess.PIPE,
-        )
-    assert holder.stdout is not None
-    holder.stdout.readline()
-    with pytest.raises(RuntimeError), held_grid(tmp_path / "study", wait_seconds=0.0):
-        pass
-    with held_grid(tmp_path / "study", wait_seconds=20.0):
-        pass
-    holder.communicate()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(RuntimeError), held_grid(tmp_path / "study", wait_seconds=0.0):
+            pass
+        threading.Timer(0.5, lock.close).start()
+        with held_grid(tmp_path / "study", wait_seconds=20.0):
+            assert lock.closed
 
 
 # ---- bad input, before anything starts ----
