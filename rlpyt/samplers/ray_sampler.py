@@ -120,7 +120,7 @@ class RayWatch:
         self._progress: dict[int, Progress] = {}
 
     def allot(self, rank: int) -> bytes:
-        """Return where a new worker notes its progress."""
+        """Return the memory in which a new worker notes its progress."""
         self._progress[rank] = Progress(shared_array(Progress.SIZE, np.int64))
         return dumps(self._progress[rank])
 
@@ -306,7 +306,7 @@ class RayWorkers:
         return [worker for worker in workers if worker.why_lost()]
 
     def stop(self, workers: Sequence[RayWorker], seconds: float | None = None) -> None:
-        """Let workers close their environments, and end them."""
+        """Close the environments of workers, and end them."""
         ray = self.connection.ray
         closing = [worker.remote.close.remote() for worker in workers if not worker.node.lost]
         if closing:
@@ -339,7 +339,7 @@ class RaySampler(CpuSampler):
     second. Ray itself sees the end of a process within two seconds or so."""
 
     def __post_init__(self) -> None:
-        """Refuse times that are none."""
+        """Check the settings."""
         super().__post_init__()
         if not self.node_timeout > 1:
             raise ValueError(
@@ -376,7 +376,7 @@ class RaySampler(CpuSampler):
         return self._workers.check_and_build()
 
     def build(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> RemoteCollectors:
-        """Let the workers collect and evaluate; their columns are copied into the rows with every reply."""
+        """Collect and evaluate in the workers, whose columns are copied into the rows with every reply."""
         assert self._workers is not None, "start comes first"
         assert self._kind is not None, "it has started the workers"
         self._kind.rows = [some[FleetRole.TRAIN] for some in self._workers.rows_of_each(rows)]
