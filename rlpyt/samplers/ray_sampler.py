@@ -190,8 +190,10 @@ class RayWorker:
                 f"cannot start: Ray has not started it for {START_SECONDS:g} s. Its cores may be taken: `ray status` "
                 "shows by how much work. End that, lower n_workers, or add nodes."
             )
-        hint = "If its network may be silent for that long, raise the sampler's node_timeout."
-        return f"was lost: its node {self.node.lost}. {hint}" if self.node.lost else ""
+        if not (lost := self.node.lost):
+            return ""
+        hint = " If its network may be silent for that long, raise the sampler's node_timeout."
+        return f"was lost: its node {lost.rstrip('.')}.{hint if 'answered' in lost else ''}"
 
     def receive(self, timeout: float = 300.0) -> Picklable:
         """Return the reply that has arrived, after its rows were copied; or raise the error in its place."""
@@ -206,7 +208,7 @@ class RayWorker:
             # The first is what Ray raises where the node has not told it within a second how the process ended.
             unknown = isinstance(error, connection.ray.exceptions.ActorUnavailableError)
             if unknown or self.node.node_id not in connection.nodes():
-                self.node.lost = how
+                self.node.lost = f"was lost: {type(error).__name__}"
             raise WorkerError(f"{self.seen_at()} {how}", self.rank) from None
         self.progress.array[:], self.heard = numbers, time.monotonic()
         if columns is not None:

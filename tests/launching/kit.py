@@ -18,6 +18,11 @@ def finish(status, exit_code):
     (folder / "status.json").write_text(json.dumps({"status": status}))
     sys.exit(exit_code)
 
+def wait():
+    "Wait for a signal; one that comes just before a sleep is seen after it."
+    for _ in range(600):
+        time.sleep(0.1)
+
 def go(n, value, every=10, seconds=0.0):
     "Write n rows of so many steps, of which rows that are there stay."
     path = folder / "progress.csv"
@@ -40,7 +45,7 @@ n_starts = len((folder / "starts").read_text().split())
 """
 """Beginning of the script; a test adds what the runs do."""
 QUICK = 'finish("finished", 0)\n'
-SLOW = "time.sleep(60)\n"
+SLOW = "wait()\n"
 Grid: TypeAlias = tuple[list[dict[str, object]], list[str]]
 ONE: Grid = ([{"x": 1}], ["x_1"])
 TWO: Grid = ([{"x": 1}, {"x": 2}], ["x_1", "x_2"])

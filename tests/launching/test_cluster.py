@@ -37,10 +37,10 @@ ENDS = JobState("COMPLETING")
 
 SAVES = """
 signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.3), finish("interrupted", 85)))
-n_starts == 1 and time.sleep(60)
+n_starts == 1 and wait()
 """
 """A run whose first start ends by a signal, once it has saved its work."""
-DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nn_starts == 1 and time.sleep(60)\n"
+DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nn_starts == 1 and wait()\n"
 SLOW = """
 while not pathlib.Path(log_dir, "finish").exists():
     time.sleep(0.05)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
 import os
 import shutil
@@ -16,22 +17,19 @@ import pytest
 
 from rlpyt.launching import launched_run, quick_affinity_code, run_experiments, save_variant
 from rlpyt.launching.experiments import Launched, Queue, Runs, signals_to
-from rlpyt.launching.grid import held_grid, runs_of_grid, save_grid
+from rlpyt.launching.grid import held_grid, runs_of_grid
 from rlpyt.launching.local import LocalSlots
 from rlpyt.launching.table import GridTable
-from tests.launching.kit import ONE, QUICK, SLOW, TWO, script, starts, wait_until
+from tests.launching.kit import ONE, QUICK, SLOW, TWO, script, starts, wait_until, when
 
 CORES = sorted(os.sched_getaffinity(0))
 CODE = f"{min(2, len(CORES))}aut"
 
 
-def launch(tmp_path, rest, runs_per_setting=1, code=CODE, grid=TWO, **kwargs):
-    table = io.StringIO()
-    path = script(tmp_path, rest)
-    exit_code = run_experiments(
-        path, code, "study", runs_per_setting, *grid, data_dir=tmp_path / "data", file=table, **kwargs
-    )
-    return exit_code, table.getvalue()
+def launch(tmp_path, rest, runs_per_setting=1, code=CODE, grid=TWO, file=None, **kwargs):
+    path, data_dir, file = script(tmp_path, rest), tmp_path / "data", file or io.StringIO()
+    code = run_experiments(path, code, "study", runs_per_setting, *grid, data_dir=data_dir, file=file, **kwargs)
+    return code, file.getvalue()
 
 
 def output(tmp_path, name, run_ID=0):
@@ -160,58 +158,33 @@ if n_starts == 1:
 
 # ---- the launcher is stopped or killed ----
 
-LAUNCHER = """
-import sys
-from rlpyt.launching import run_experiments
-sys.exit(run_experiments({script!r}, {code!r}, "study", 2, *{grid!r}, data_dir={data!r}))
-"""
-
-
-@pytest.fixture
-def launcher(tmp_path):
-    """Launcher in a process of its own, whose runs do not end by themselves."""
-    code = LAUNCHER.format(script=str(script(tmp_path, SLOW)), code=CODE, grid=TWO, data=str(tmp_path / "data"))
-
-    def usual_signals() -> None:
-        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(signum, signal.SIG_DFL)
-
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=usual_signals
-    )
-    yield process
-    for child in [*children(process), process]:
-        child.kill()
-    process.communicate()
-
-
-def children(process):
-    return psutil.Process(process.pid).children() if process.poll() is None else []
-
 
 def has_started(tmp_path):
     return all(started(tmp_path, name) for name in TWO[1][: min(2, len(CORES))])
 
 
+@pytest.fixture
+def _no_signal_is_ignored():
+    """A signal that is ignored, as under nohup, stays so."""
+    before = {signum: signal.signal(signum, lambda *_: None) for signum in (signal.SIGHUP, signal.SIGUSR1)}
+    yield
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+
+
+@pytest.mark.usefixtures("_no_signal_is_ignored")
 @pytest.mark.parametrize(
-    ("signum", "expected"),
-    [
-        (signal.SIGINT, 130),
-        (signal.SIGTERM, 85),
-        pytest.param(signal.SIGHUP, 85, marks=pytest.mark.nightly),
-        pytest.param(signal.SIGUSR1, 85, marks=pytest.mark.nightly),
-    ],
+    ("signum", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 85), (signal.SIGHUP, 85), (signal.SIGUSR1, 85)]
 )
-def test_a_signal_lets_the_runs_save_their_work_and_tells_how_to_go_on(launcher, tmp_path, signum, expected):
-    wait_until(lambda: has_started(tmp_path))
-    runs = children(launcher)
-    launcher.send_signal(signum)
-    text = launcher.communicate(timeout=20)[0].decode()
-    assert launcher.returncode == expected
-    assert f"{signum.name}: {len(runs)} runs save their work" in text
-    assert f"{len(runs)} stopped" in text
+def test_a_signal_lets_the_runs_save_their_work_and_tells_how_to_go_on(tmp_path, signum, expected):
+    when(lambda: has_started(tmp_path), lambda: os.kill(os.getpid(), signum))
+    exit_code, text = launch(tmp_path, SLOW, runs_per_setting=2)
+    n = min(2, len(CORES))
+    assert exit_code == expected
+    assert f"{signum.name}: {n} runs save their work" in text
+    assert f"{n} stopped" in text
     assert "go on: start the grid again with the same command" in text
-    assert not any(run.is_running() for run in runs)
+    assert not any(psutil.pid_exists(pid) for name in TWO[1] for pid in started(tmp_path, name))
     assert '"interrupted"' in (tmp_path / "data/study/x_1/run_0/status.json").read_text()
 
 
@@ -219,26 +192,18 @@ def test_a_signal_lets_the_runs_save_their_work_and_tells_how_to_go_on(launcher,
 def test_a_second_signal_ends_runs_at_once_that_do_not_end(tmp_path, monkeypatch, ignored):
     """SIGINT, as a run that saves its work takes a second SIGTERM for the first one; and SIGKILL in the end."""
     monkeypatch.setattr("rlpyt.launching.experiments._KILL_SECONDS", 20.0 if ignored == "SIGTERM" else 0.3)
-    ready = tmp_path / "data/study/x_1/run_0/ready"
-    rest = f'for name in "{ignored}".split():\n    signal.signal(getattr(signal, name), signal.SIG_IGN)\n'
-    path = script(tmp_path, rest + '(folder / "ready").touch()\ntime.sleep(60)\n')
     table = io.StringIO()
-    runs = runs_of_grid(tmp_path / "data/study", [{"x": 1}], ["x_1"], 1)
-    save_grid(tmp_path / "data/study", [{"x": 1}], ["x_1"])
-    with open(tmp_path / "lock", "w") as lock:
-        source = Runs([Launched(run, lock=lock.fileno()) for run in runs])
-        queue = Queue(source, LocalSlots("1aut"), str(path), 1, GridTable(tmp_path, table))
-        thread = threading.Thread(target=queue.work)
-        thread.start()
-        wait_until(ready.exists)
-        queue.stop(signal.SIGTERM)
+
+    def twice():
+        os.kill(os.getpid(), signal.SIGTERM)
         wait_until(lambda: "1 runs save their work" in table.getvalue())
-        assert queue.runs[0].process is not None
-        queue.stop(signal.SIGTERM)
-        thread.join(10)
-    assert not thread.is_alive()
-    assert "1 runs end at once" in table.getvalue()
-    assert queue.exit_code() == 85
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    when((tmp_path / "data/study/x_1/run_0/ready").exists, twice)
+    rest = f'for name in "{ignored}".split():\n    signal.signal(getattr(signal, name), signal.SIG_IGN)\n'
+    exit_code, text = launch(tmp_path, rest + '(folder / "ready").touch()\n' + SLOW, grid=ONE, file=table)
+    assert exit_code == 85
+    assert "1 runs end at once" in text
     assert ("KeyboardInterrupt" in output(tmp_path, "x_1")) == (ignored == "SIGTERM")
 
 
@@ -294,9 +259,17 @@ def test_a_signal_that_is_ignored_stays_ignored(tmp_path):
         signal.signal(signal.SIGHUP, before)
 
 
-def test_a_killed_launcher_leaves_no_run_behind_and_the_next_one_goes_on(launcher, tmp_path):
+LAUNCHER = """
+from rlpyt.launching import run_experiments
+run_experiments({script!r}, {code!r}, "study", 2, *{grid!r}, data_dir={data!r})
+"""
+
+
+def test_a_killed_launcher_leaves_no_run_behind_and_the_next_one_goes_on(tmp_path):
+    names = dict(script=str(script(tmp_path, SLOW)), code=CODE, grid=TWO, data=str(tmp_path / "data"))
+    launcher = subprocess.Popen([sys.executable, "-c", LAUNCHER.format(**names)], stdout=subprocess.DEVNULL)
     wait_until(lambda: has_started(tmp_path))
-    runs = children(launcher)
+    runs = psutil.Process(launcher.pid).children()
     launcher.kill()
     launcher.wait()
     exit_code, table = launch(tmp_path, QUICK, runs_per_setting=2)
@@ -363,23 +336,16 @@ def test_two_launchers_do_not_run_one_grid(tmp_path):
 
 
 def test_a_second_launcher_waits_for_runs_of_a_killed_one_and_then_gives_up(tmp_path):
-    code = "import fcntl, os, sys, time\nfcntl.flock(int(sys.argv[1]), fcntl.LOCK_EX)\nprint('x', flush=True)\n"
     (tmp_path / "study").mkdir()
     with open(tmp_path / "study/grid.lock", "w") as lock:
         lock.write("process 999999999")
         lock.flush()
-        holder = subprocess.Popen(
-            [sys.executable, "-c", code + "time.sleep(0.5)", str(lock.fileno())],
-            pass_fds=(lock.fileno(),),
-            stdout=subprocess.PIPE,
-        )
-    assert holder.stdout is not None
-    holder.stdout.readline()
-    with pytest.raises(RuntimeError), held_grid(tmp_path / "study", wait_seconds=0.0):
-        pass
-    with held_grid(tmp_path / "study", wait_seconds=20.0):
-        pass
-    holder.communicate()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(RuntimeError), held_grid(tmp_path / "study", wait_seconds=0.0):
+            pass
+        threading.Timer(0.5, lock.close).start()
+        with held_grid(tmp_path / "study", wait_seconds=20.0):
+            assert lock.closed
 
 
 # ---- bad input, before anything starts ----

@@ -114,7 +114,7 @@ class EndsAt(optuna.pruners.BasePruner):
 
 
 def test_a_pruned_trial_saves_its_work_and_has_not_failed(tmp_path):
-    rest = "go(6, lambda i: i)\nif number == 0: time.sleep(60)\n" + DONE
+    rest = "go(6, lambda i: i)\nif number == 0: wait()\n" + DONE
     result, table = search(tmp_path, rest, n_trials=2, pruner=EndsAt())
     assert result.exit_code == 0
     first, second = trials(tmp_path)
@@ -127,7 +127,7 @@ def test_a_pruned_trial_saves_its_work_and_has_not_failed(tmp_path):
 
 
 def test_the_median_pruner_compares_trials_whose_rows_come_at_other_steps(tmp_path):
-    rest = "go(20, lambda i: 9 - number, every=10 - number)\nif number == 2: time.sleep(60)\n" + DONE
+    rest = "go(20, lambda i: 9 - number, every=10 - number)\nif number == 2: wait()\n" + DONE
     search(tmp_path, rest, pruner=optuna.pruners.MedianPruner(n_startup_trials=2))
     states = [trial.state.name for trial in trials(tmp_path)]
     assert states == ["COMPLETE", "COMPLETE", "PRUNED"]
@@ -135,7 +135,7 @@ def test_the_median_pruner_compares_trials_whose_rows_come_at_other_steps(tmp_pa
 
 
 def test_a_trial_that_fails_is_said_and_the_search_goes_on(tmp_path):
-    rest = "number == 0 and seed == 0 and 1 / 0\nnumber == 0 and time.sleep(60)\n" + QUICK
+    rest = "number == 0 and seed == 0 and 1 / 0\nnumber == 0 and wait()\n" + QUICK
     result, table = search(tmp_path, rest, n_trials=2, seeds_per_trial=2, code=f"{min(2, len(CORES))}aut")
     assert result.exit_code == 1
     assert [trial.state for trial in trials(tmp_path)] == [TrialState.FAIL, TrialState.COMPLETE]
@@ -149,7 +149,7 @@ def test_a_trial_that_fails_is_said_and_the_search_goes_on(tmp_path):
 
 def test_searchers_share_the_trials_and_go_on_with_one_that_was_stopped(tmp_path):
     """Trial 0 waits until its searcher is stopped; its second start goes on with its rows."""
-    rest = "go(5, lambda i: i)\nnumber == 0 and n_starts == 1 and time.sleep(300)\n"
+    rest = "go(5, lambda i: i)\nnumber == 0 and n_starts == 1 and wait()\n"
     rest += "go(20, lambda i: i)\ntime.sleep(0.3)\n" + DONE
 
     def is_waiting():

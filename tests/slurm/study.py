@@ -53,9 +53,14 @@ if os.environ.get("SLURM_JOB_ID"):  # a line for each start of a run in the outp
 
 
 def replicas() -> SyncRl:
-    steps = dict(n_steps=64 * 256, log_interval_steps=4 * 256)
-    n_replicas = None if "RANK" in os.environ else 2
-    return SyncRl(CONFIG.algo, CONFIG.agent, CONFIG.sampler, n_replicas=n_replicas, **steps)
+    return SyncRl(
+        CONFIG.algo,
+        CONFIG.agent,
+        CONFIG.sampler,
+        n_steps=64 * 256,
+        log_interval_steps=4 * 256,
+        n_replicas=None if "RANK" in os.environ else 2,
+    )
 
 
 if __name__ == "__main__":
