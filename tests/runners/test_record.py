@@ -314,7 +314,7 @@ def holder(value: Any) -> dict[str, Any]:
             for name in ("torch:load", "torch.serialization:load", "numpy:load", "importlib:import_module")
         ),
         *({"name": name} for name in ("rlpyt.logging:write_json", "rlpyt.logging.files:replace_file")),
-        *({"name": f"rlpyt.envs.{name}"} for name in ("video:write_video", "video:VideoFile", "adapter:make_env")),
+        *({"name": f"rlpyt.envs.{name}"} for name in ("video:VideoFile", "adapter:make_env")),
         *({"name": f"rlpyt.{name}"} for name in ("agents:save_weights", "samplers:evaluate", "replays:mapped_file")),
         *({"name": f"rlpyt.{name}"} for name in ("cli:main", "launching:run_experiments", "testing.runs:Path")),
         *({"name": f"gymnasium.wrappers{name}:RecordVideo"} for name in ("", ".vector")),
