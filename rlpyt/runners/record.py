@@ -20,8 +20,8 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import partial
 from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -86,7 +86,8 @@ def at_default(part: Settings) -> set[str]:
 def _own_at_default(part: Settings) -> list[str]:
     """Return the names of the settings of a part that have their default: the same object, value or empty container."""
     found = list[str]()
-    for f in fields(part) if is_dataclass(part) else ():
+    own: Sequence[Field[object]] = fields(part) if is_dataclass(part) else ()
+    for f in own:
         default = f.default if f.default_factory is MISSING else f.default_factory()
         value = all_settings(part).get(f.name, MISSING)
         same = isinstance(value, _PLAIN) and value == default

@@ -26,7 +26,6 @@ from rlpyt.types import TrajInfo
 from rlpyt.utils.processes import WorkerError, available_cpus
 from tests.runners.fault_kit import EVAL_MESSAGES, fail, faulty
 from tests.runners.runner_kit import (
-    make_algo,
     make_sampler,
     nightly,
     rows_of,
@@ -59,14 +58,18 @@ def evaluator_of(runner: MinibatchRlEval) -> EvaluatorProcess:
     return runner._rows.evaluator
 
 
-def both(directory: Path, algo: Any, make: Any, **kwargs: Any) -> tuple[Any, Any, Watched]:
-    """Run with the evaluation in the run and beside it; return the rows of both, and the runner of the second."""
-    runners = [
-        run(directory / str(beside), algo(), make(), Watched, eval_beside=beside, n_steps=120, **kwargs)
-        for beside in (False, True)
-    ]
-    assert isinstance(runners[1], Watched)
-    return without_times(directory / "False"), without_times(directory / "True"), runners[1]
+def both(
+    directory: Path, algo: str = "ppo", Runner: Any = MinibatchRlEval, sampler: Any = None, **kwargs: Any
+) -> tuple[Any, Any, Any]:
+    """Run with the evaluation in the run and beside it; return the rows of both, and the runner of the second.
+
+    `sampler` has the arguments of `make_sampler`; by default evaluations take longer than training.
+    """
+    options: dict[str, Any] = {"n_steps": 120, "log_interval_steps": 20, **kwargs}
+    for beside in (False, True):
+        made = make_sampler(**(sampler or {"EnvCls": SlowEnv, **SLOW}))
+        runner = run(directory / str(beside), algo, made, Runner, eval_beside=beside, **options)
+    return without_times(directory / "False"), without_times(directory / "True"), runner
 
 
 # ---- rows ----
@@ -83,13 +86,8 @@ def both(directory: Path, algo: Any, make: Any, **kwargs: Any) -> tuple[Any, Any
     ],
 )
 def test_the_rows_are_those_of_an_evaluation_in_the_run(kind, EnvCls, algo, deterministic, tmp_path):
-    expected, rows, runner = both(
-        tmp_path,
-        lambda: make_algo(algo),
-        lambda: make_sampler(kind, EnvCls, **QUOTA),
-        eval_deterministic=deterministic,
-        log_interval_steps=20,
-    )
+    sampler = {"kind": kind, "EnvCls": EnvCls, **QUOTA}
+    expected, rows, runner = both(tmp_path, algo, sampler=sampler, eval_deterministic=deterministic)
     assert rows == expected
     assert [int(row["Diagnostics/CumSteps"]) for row in rows] == list(range(0, 121, 20))
     assert len({row["ReturnAverage"] for row in rows}) > 1
@@ -107,19 +105,15 @@ def test_an_evaluator_of_the_user_runs_there_too(tmp_path):
                 info["Judge"] = 7
             return result
 
-    expected, rows, _ = both(
-        tmp_path, lambda: make_algo("dqn"), lambda: make_sampler("serial", **QUOTA, eval_CollectorCls=Greedy)
-    )
+    sampler = {**QUOTA, "eval_CollectorCls": Greedy}
+    expected, rows, _ = both(tmp_path, "dqn", sampler=sampler, log_interval_steps=40)
     assert rows == expected
     assert {row["JudgeAverage"] for row in rows} == {"7.0"}
 
 
 def test_a_row_judges_the_weights_of_its_step_though_learning_has_gone_on(tmp_path):
     """So does its snapshot; and its counters are those of the step."""
-    options: dict[str, Any] = dict(snapshot_mode="all", log_interval_steps=60)
-    expected, rows, runner = both(
-        tmp_path, lambda: make_algo("ppo"), lambda: make_sampler("serial", SlowEnv, **SLOW), **options
-    )
+    expected, rows, runner = both(tmp_path, Runner=Watched, snapshot_mode="all", log_interval_steps=60)
     assert runner.n_beside >= 3
     assert rows == expected
     assert len({row["ReturnAverage"] for row in rows}) == 3
@@ -130,9 +124,7 @@ def test_a_row_judges_the_weights_of_its_step_though_learning_has_gone_on(tmp_pa
 
 
 def test_a_run_waits_for_the_evaluation_where_the_next_row_is_due(tmp_path):
-    expected, rows, _ = both(
-        tmp_path, lambda: make_algo("ppo"), lambda: make_sampler("serial", SlowEnv, **SLOW), log_interval_steps=20
-    )
+    expected, rows, _ = both(tmp_path)
     assert rows == expected
     timed = rows_of(tmp_path / "True")
     waited = [float(row["Diagnostics/CumEvalWaitTime"]) for row in timed]
@@ -147,27 +139,18 @@ def test_a_run_waits_for_the_evaluation_where_the_next_row_is_due(tmp_path):
 
 def test_replica_0_runs_the_quota_of_all_while_the_others_wait_along(tmp_path):
     """Its evaluator gives the episodes that replicas run together, each its share, in an evaluation in the run."""
-    rows = []
-    for beside in (False, True):
-        path = tmp_path / str(beside)
-        sampler = make_sampler("serial", SlowEnv, **SLOW)
-        run(path, "ppo", sampler, SyncRlEval, n_replicas=2, eval_beside=beside, n_steps=160, log_interval_steps=80)
-        rows.append([{k: float(v) for k, v in row.items()} for row in without_times(path)])
-    assert [row["Diagnostics/CumSteps"] for row in rows[1]] == [0, 80, 160]
-    assert {row["Diagnostics/TrajsInEval"] for row in rows[1]} == {8}
-    for expected, row in zip(*rows, strict=True):
-        assert row == pytest.approx(expected, rel=1e-6, nan_ok=True)  # episodes come in another order
+    expected, rows, _ = both(tmp_path, Runner=SyncRlEval, n_replicas=2, n_steps=160, log_interval_steps=80)
+    assert [row["Diagnostics/CumSteps"] for row in rows] == ["0", "80", "160"]
+    assert {row["Diagnostics/TrajsInEval"] for row in rows} == {"8"}
+    for one, other in zip(expected, rows, strict=True):  # episodes come in another order
+        numbers = [{name: float(value) for name, value in row.items()} for row in (one, other)]
+        assert numbers[1] == pytest.approx(numbers[0], rel=1e-6, nan_ok=True)
 
 
 def test_an_asynchronous_run_gives_the_rows_of_an_evaluation_in_the_process_of_the_sampler(tmp_path):
-    rows = []
-    for beside in (False, True):
-        path = tmp_path / str(beside)
-        sampler = make_sampler("serial", SlowEnv, **SLOW)
-        run(path, "dqn", sampler, AsyncRlEval, eval_beside=beside, n_steps=120, log_interval_steps=40)
-        rows.append(without_times(path))
-    assert rows[0] == rows[1]
-    assert {row["Diagnostics/TrajsInEval"] for row in rows[1]} == {"8"}
+    expected, rows, _ = both(tmp_path, "dqn", AsyncRlEval, log_interval_steps=40)
+    assert rows == expected
+    assert {row["Diagnostics/TrajsInEval"] for row in rows} == {"8"}
 
 
 def test_what_a_user_records_meanwhile_belongs_to_the_next_row(tmp_path):
@@ -309,13 +292,9 @@ class Summed(MinibatchRlEval):
 
 
 def test_a_log_of_ones_own_sees_the_evaluations_of_the_process_beside(tmp_path):
-    rows = []
-    for beside in (False, True):
-        path = tmp_path / str(beside)
-        run(path, "ppo", make_sampler("serial", **QUOTA), Summed, n_steps=60, log_interval_steps=20, eval_beside=beside)
-        rows.append(without_times(path))
-    assert rows[0] == rows[1]
-    assert len({row["ReturnSum"] for row in rows[1]}) > 1
+    expected, rows, _ = both(tmp_path, Runner=Summed, sampler=QUOTA, n_steps=60)
+    assert rows == expected
+    assert len({row["ReturnSum"] for row in rows}) > 1
 
 
 def test_an_evaluation_of_ones_own_is_made_in_the_run(tmp_path):

@@ -19,7 +19,6 @@ from rlpyt.envs import EnvError
 from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.processes import WorkerError
 from rlpyt.utils.seeds import Role, stream_seed
-from tests.runners.runner_kit import nightly
 from tests.samplers.row_reference import Stream, assert_batches, assert_row, row_of
 from tests.samplers.sampler_kit import (
     assert_equal_batches,
@@ -329,9 +328,7 @@ FAULTS = {
 @pytest.mark.parametrize(
     ("kind", "fault"),
     [*(("cpu2", fault) for fault in FAULTS), *(("serial", fault) for fault in ("raise", "nan", "shape"))]
-    + [("halves", "nan"), ("gpu2", "raise"), ("gpu2", "kill"), ("alternating2", "nan"), ("alternating2", "exit")]
-    + [nightly("gpu2", "nan"), nightly("gpu2", "shape"), nightly("gpu2", "exit"), nightly("alternating2", "raise")]
-    + [nightly("alternating2", "shape"), nightly("alternating2", "kill")],
+    + [("halves", "nan"), ("gpu2", "raise"), ("gpu2", "kill"), ("alternating2", "nan"), ("alternating2", "exit")],
 )
 def test_a_fault_names_the_environment(kind, fault):
     first = 0 if kind == "serial" else 2

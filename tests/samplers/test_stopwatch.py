@@ -13,7 +13,7 @@ from rlpyt.agents import CategoricalPgAgent
 from rlpyt.samplers.collector import ACTIVITIES, Stopwatch, mean_of
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.samplers.sampler_kit import TWO_OF_EACH, counting_agent, running, with_either
-from tests.toy_envs import LENGTHS, CountingEnv, CountingModel
+from tests.toy_envs import CountingEnv, CountingModel
 
 SEED = 7
 COLUMNS = ["EnvironmentsTime", "NetworkTime", "WaitingTime", "CopyingTime"]
@@ -22,34 +22,12 @@ STEP, FORWARD = 0.005, 0.01
 TIMED: dict[str, Any] = {"time_breakdown": True, "start_method": "forkserver"}
 
 
-def training_number(rank: int) -> int:
-    return stream_seed(SEED, Role.ENV, rank) % 1024
-
-
 class SleepingEnv(CountingEnv):
-    """Sleeps in every step of training and of evaluation, or in that of some environments alone.
+    """Sleeps in the steps of some environments of training, which are those with these numbers."""
 
-    Args:
-        seconds: of a step.
-        reset_seconds: of a reset.
-        numbers: of the environments that sleep; those of the check at the start are others.
-        lengths: see `CountingEnv`.
-    """
-
-    def __init__(
-        self,
-        seconds: float,
-        numbers: Sequence[int],
-        reset_seconds: float = 0.0,
-        lengths: Sequence[int] = LENGTHS,
-    ) -> None:
-        super().__init__(lengths)
-        self.seconds, self.reset_seconds, self.numbers = seconds, reset_seconds, numbers
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        if self.number in self.numbers and seed is None:
-            time.sleep(self.reset_seconds)
-        return super().reset(seed=seed)
+    def __init__(self, seconds: float, numbers: Sequence[int]) -> None:
+        super().__init__()
+        self.seconds, self.numbers = seconds, numbers
 
     def step(self, action: Any) -> Any:
         if self.number in self.numbers:
@@ -63,14 +41,14 @@ class SleepingModel(CountingModel):
         return super().forward(*args)
 
 
-def sleeping(seconds: float, *ranks: int, **kwargs: Any) -> dict[str, Any]:
-    """Return sampler options with environments of which some sleep."""
-    env_kwargs = {"seconds": seconds, "numbers": tuple(training_number(rank) for rank in ranks), **kwargs}
-    return dict(EnvCls=SleepingEnv, seed=SEED, env_kwargs=env_kwargs, **TIMED)
+def sleeping(seconds: float, *ranks: int) -> dict[str, Any]:
+    """Return sampler options with environments of which some sleep; those of the check at the start are others."""
+    numbers = tuple(stream_seed(SEED, Role.ENV, rank) % 1024 for rank in ranks)
+    return dict(EnvCls=SleepingEnv, seed=SEED, env_kwargs={"seconds": seconds, "numbers": numbers}, **TIMED)
 
 
-def measure(sampler: Any, n: int, slow: Sequence[int] = ()) -> tuple[dict[str, float], int, int]:
-    """Return the columns of some batches, and how many steps and how many resets slow environments took in them.
+def measure(sampler: Any, n: int, slow: Sequence[int] = ()) -> tuple[dict[str, float], int]:
+    """Return the columns of some batches, and how many steps slow environments took in them.
 
     A first batch is left out. Nothing is counted twice or for nothing: the columns are never more than the time that
     it took. So a lower bound for a column, which a sleep gives however busy the machine is, says where the time went.
@@ -78,17 +56,13 @@ def measure(sampler: Any, n: int, slow: Sequence[int] = ()) -> tuple[dict[str, f
     sampler.obtain_samples(0)
     sampler.diagnostics()
     start = time.perf_counter()
-    steps = resets = 0
-    for itr in range(n):
-        env = sampler.obtain_samples(itr + 1)[0].env
-        steps += int(env.valid[:, slow].sum())
-        resets += int((~env.valid[-1] | env.done[-1])[slow].sum())
+    steps = sum(int(sampler.obtain_samples(itr + 1)[0].env.valid[:, slow].sum()) for itr in range(n))
     seconds = time.perf_counter() - start
     times = dict(sampler.diagnostics())
     assert list(times) == COLUMNS
     assert all(type(value) is float and value >= 0 for value in times.values())
     assert 0.7 * seconds - 0.01 < sum(times.values()) <= seconds + 1e-3
-    return times, steps, resets
+    return times, steps
 
 
 # ---- by hand ----
@@ -132,7 +106,7 @@ def test_nothing_is_reported_unless_asked_nor_of_an_evaluation(kind):
 def test_slow_environments_show_and_what_is_reported_is_new(kind, mid_batch_reset):
     options = sleeping(2 * STEP, 0, 1)
     with running(kind, counting_agent(), T=4, B=2, mid_batch_reset=mid_batch_reset, **options) as sampler:
-        times, steps, _ = measure(sampler, 2, slow=[0, 1])
+        times, steps = measure(sampler, 2, slow=[0, 1])
         assert times["EnvironmentsTime"] >= 2 * STEP * steps / N_PROCESSES[kind]
         assert N_PROCESSES[kind] > 1 or times["WaitingTime"] == 0
         start = time.perf_counter()
@@ -147,7 +121,7 @@ def test_a_slow_network_shows(kind):
     T, n = 4, 2
     agent = CategoricalPgAgent(ModelCls=SleepingModel)
     with running(kind, agent, T=T, B=2, bootstrap_value=True, **TIMED) as sampler:
-        times, _, _ = measure(sampler, n)
+        times, _ = measure(sampler, n)
     # One for each row in each process, or half, that acts, and one for the bootstrap value.
     n_passes = (T + 1) * n * (1 if kind in ("serial", "gpu2") else 2)
     assert times["NetworkTime"] >= FORWARD * n_passes / N_PROCESSES[kind]
@@ -156,23 +130,12 @@ def test_a_slow_network_shows(kind):
 @pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
 def test_one_slow_worker_of_two_keeps_the_other_waiting(kind):
     with running(kind, counting_agent(), T=4, B=2, **sleeping(4 * STEP, 1)) as sampler:
-        times, steps, _ = measure(sampler, 2, slow=[1])
+        times, steps = measure(sampler, 2, slow=[1])
     share = 4 * STEP * steps / N_PROCESSES[kind]
     assert times["EnvironmentsTime"] >= share
     # All but the slow one wait for it: the other worker, and the master where that one acts. What they do meanwhile
     # is next to nothing.
     assert times["WaitingTime"] >= 0.7 * share * (N_PROCESSES[kind] - 1)
-
-
-@pytest.mark.parametrize("kind", ["serial", "cpu2", "gpu2", "alternating2"])
-def test_slow_resets_between_batches_are_environments_or_waiting(kind):
-    options = sleeping(0.0, 0, 1, reset_seconds=0.1, lengths=(1,))
-    with running(kind, counting_agent(), T=2, B=2, mid_batch_reset=False, **options) as sampler:
-        times, _, resets = measure(sampler, 3, slow=[0, 1])
-    assert resets == 6
-    # Two workers reset at the same time; the last resets are waited for by nobody.
-    assert times["EnvironmentsTime"] + times["WaitingTime"] >= 0.2
-    assert times["NetworkTime"] < 0.05
 
 
 # ---- threads ----

@@ -759,7 +759,8 @@ def test_a_state_saved_or_loaded_right_after_a_loss_goes_on_as_the_run_does(kind
         state = sampler.state_dict()
         expected = collect(sampler, 5, first=2)
     with restarting(kind, random_agent(True), StateOfAnEpisodeEnv) as sampler:
-        collect(sampler, 1)
+        sampler.load_state_dict(state)
+        assert_equal_batches(collect(sampler, 5, first=2), expected)
         kill(sampler, 1)
         sampler.load_state_dict(state)
         assert_equal_batches(collect(sampler, 5, first=2), expected)
