@@ -304,7 +304,7 @@ def _read(what: str, default: ChoicesT, arguments: Sequence[str]) -> tuple[Choic
     def change(runner: MinibatchRlBase) -> MinibatchRlBase:
         Options = options_class(runner, Choices, left_out=("affinity", "settings", "n_replicas", "lag"))
         _refuse_names_of_others(rest, runner)
-        options: object = tyro.cli(Options, prog=prog, args=[*rest, *asked], description=f"{Choices.__doc__} {prog}")
+        options: object = tyro.cli(Options, prog=prog, args=[*rest, *asked], description=Choices.__doc__)
         return updated(runner, changes_of(options, runner))
 
     return choices, change

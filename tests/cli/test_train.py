@@ -364,7 +364,7 @@ def test_a_settings_file_of_another_name_is_read_and_not_the_one_beside_it(in_fo
     def rate(file):
         return vars(start_of([f"out/{file}"]).runner.algo)["learning_rate"]
 
-    params = {"runner": record_of(start_of(["ppo", "CartPole-v1"]).runner)[0]}
+    params: Any = {"runner": record_of(start_of(["ppo", "CartPole-v1"]).runner)[0]}
     (in_folder / "out/run_0").mkdir(parents=True)
     (in_folder / "out/run_0/params.json").write_text(json.dumps(params))
     params["runner"]["settings"]["algo"]["settings"]["learning_rate"] = 0.123
