@@ -5,7 +5,7 @@
 #   make test        lint, types and the whole suite
 #   make fix         format, and mend what ruff can mend
 #   make docs        write the generated pages
-#   make bench       this library and its peers on the same work: docs/performance.md
+#   make bench       this library and its peers on the same work: docs/notes/performance.md
 #   make bench-short the benchmarks of imports, the collector and the replay
 #   make speed       fail where a hot path became 1.5 times slower
 #   make nightly-environments  packages of environments of others, in an environment of their own

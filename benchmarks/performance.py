@@ -5,8 +5,8 @@
 
 Every part runs in a process and an environment of its own: `benchmarks/peers/run_<library>.py`, settings and clock in
 `benchmarks/peers/workloads.py`. Rounds are A B C A B C. A part is measured again where it is named again; what others
-were measured before stays in `docs/performance/results.json`. From that file the tables of docs/performance.md are
-written, the one of the README, and the pictures; `--report` does only this.
+were measured before stays in `docs/notes/performance/results.json`. From that file the tables of
+docs/notes/performance.md are written, the one of the README, and the pictures; `--report` does only this.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 PEERS = Path(__file__).parent / "peers"
-README, PAGE, RESULTS = ROOT / "README.md", ROOT / "docs/performance.md", ROOT / "docs/performance/results.json"
+README, NOTES = ROOT / "README.md", ROOT / "docs/notes"
+PAGE, RESULTS = NOTES / "performance.md", NOTES / "performance/results.json"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 sys.path.insert(0, str(PEERS))
 
@@ -168,10 +169,9 @@ def report() -> None:
     at = results["machine"]
     lines = [f"Measured on {at['date']}, {at['cores']} cores, {at['cpu']}.", ""]
     table = summary(results, titles, PEER_LABELS)
-    lines += [*table, "", "![all figures](performance/speeds.png)"]
-    for name, title in titles.items():
-        if "rlpyt" in results.get(name, {}):
-            lines += details(name, title, results[name], labels_of(name))
+    lines += [*table, "", "![all figures](performance/speeds.png)", ""]
+    lines += ["Medians of all parts, in steps per second, the last row in seconds:", ""]
+    lines += details(results, titles, PEER_LABELS)
     for page, block in ((PAGE, lines), (README, table)):
         before, rest = page.read_text().split(BEGIN)
         page.write_text(before + "\n".join([BEGIN, "", *block, "", END]) + rest.split(END)[1])
@@ -187,7 +187,7 @@ def main() -> None:
     """Read the options, measure, report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workloads", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
-    parser.add_argument("--parts", nargs="+", help="keys as in docs/performance/results.json; all")
+    parser.add_argument("--parts", nargs="+", help="keys as in docs/notes/performance/results.json; all")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=12, help="of one part in one round")
     parser.add_argument("--report", action="store_true", help="write the page from the last figures")

@@ -1,4 +1,4 @@
-"""The measured part of docs/performance.md, and its pictures, from the figures of benchmarks/performance.py."""
+"""The measured part of docs/notes/performance.md, and its pictures, from the figures of benchmarks/performance.py."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ def summary(results: Mapping[str, Any], titles: Mapping[str, str], labels: Mappi
     return lines
 
 
-def details(name: str, title: str, figures: Figures, labels: Mapping[str, str]) -> list[str]:
-    """Return the table of one workload: every figure of every part."""
-    unit = "seconds" if is_faster_when_small(name) else "steps/s"
-    lines = ["", f"### {title}", "", f"| | {unit}, median | of rlpyt | rounds |", "|---|---|---|---|"]
-    own = speed(name, figures["rlpyt"])
-    for key in sorted(figures, key=lambda key: -speed(name, figures[key])):
-        rounds = ", ".join(number(x) for x in figures[key])
-        lines.append(
-            f"| {labels[key]} | {number(median(figures[key]))} | {speed(name, figures[key]) / own:.2f} | {rounds} |"
-        )
+def details(results: Mapping[str, Any], titles: Mapping[str, str], labels: Mapping[str, str]) -> list[str]:
+    """Return the table of all medians: a row for each workload, a column for each part."""
+    columns = dict(
+        zip(OWN, ("rlpyt", "in bfloat16", "compiled", "bare loop", "bare, in bfloat16"), strict=True)
+    ) | dict(labels)
+    lines = ["| | " + " | ".join(columns.values()) + " |", "|" + "---|" * (len(columns) + 1)]
+    for name, title in titles.items():
+        figures = results.get(name, {})
+        cells = [number(median(figures[key])) if key in figures else "" for key in columns]
+        lines.append(f"| {title} | " + " | ".join(cells) + " |")
     return lines
 
 

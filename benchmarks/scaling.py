@@ -1,6 +1,6 @@
 """How speed grows with cores, environments, batch and network: figures, and a picture.
 
-    python benchmarks/scaling.py [--parts sampling updates] [--picture docs/performance/scaling.png]
+    python benchmarks/scaling.py [--parts sampling updates] [--picture docs/notes/performance/scaling.png]
 
 "sampling" collects with `CpuSampler`, one worker a core: rows a second, by the number of environments. "updates" are
 those of SAC on vectors: rows a second, by batch size and width of the networks, and the share of the fastest matrix
@@ -184,7 +184,7 @@ def main() -> None:
     """Measure, print, and draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", choices=("sampling", "updates"), default=["sampling", "updates"])
-    parser.add_argument("--picture", type=Path, default=Path("docs/performance/scaling.png"))
+    parser.add_argument("--picture", type=Path, default=Path("docs/notes/performance/scaling.png"))
     args = parser.parse_args()
     torch.set_num_threads(1)
     path = args.picture.with_suffix(".json")

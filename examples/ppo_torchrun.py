@@ -4,8 +4,8 @@
     torchrun --standalone --nproc-per-node 2 --max-restarts 3 examples/ppo_torchrun.py
 
 The first line starts two replicas on this machine. The second has torchrun start them, and start all of them again
-where one is lost; docs/replicas.md has the lines for several machines and for SLURM. Each start goes on from the newest
-checkpoint, so the log directory must be one that all machines see.
+where one is lost; docs/howto/replicas.md has the lines for several machines and for SLURM. Each start goes on from the
+newest checkpoint, so the log directory must be one that all machines see.
 """
 
 from __future__ import annotations

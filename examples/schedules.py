@@ -5,7 +5,7 @@
 
 A schedule is any callable of the step, which counts the rows of all environments. `algo.hyper(step)` says what the
 settings are at a step; the script prints a table of them. The numbers show the form, and were not tuned.
-docs/own_algorithm.md lists which settings take a schedule, and why the others do not.
+docs/howto/own_algorithm.md lists which settings take a schedule, and why the others do not.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Studies: one file for each, with its configurations; one script trains any of them (docs/experiments.md)."""
+"""Studies: one file for each, with its configurations, which one script trains (docs/reference/experiments.md)."""

@@ -1,6 +1,6 @@
 """Deep Q-learning on Atari: plain, double, dueling, prioritised, categorical, and all of them (Rainbow without noise).
 
-The target networks start as copies, and Adam's epsilon is 0.01 / 128; see docs/experiments.md.
+The target networks start as copies, and Adam's epsilon is 0.01 / 128; see docs/reference/experiments.md.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-PAGE = "docs/from_rlpyt_0_1.md"
+PAGE = "docs/start/from_rlpyt_0_1.md"
 """Where users of rlpyt 0.1 find what has changed."""
 
 _ON_OLD_PATHS = (

@@ -95,7 +95,7 @@ WARNED = Ending(
     "saves its work until ten seconds before the end of the job, which then asks for its place in the queue",
 )
 ENDINGS = (CANCELLED, REQUEUED, TIME_IS_OVER, WARNED)
-"""Rows of the table in docs/launching.md."""
+"""Rows of the table in docs/howto/launching.md."""
 
 
 def ending_of(state: JobState | None, restarts: int) -> Ending:

@@ -1,4 +1,4 @@
-"""The page of public names, `docs/names.md`, as the packages have them.
+"""The page of public names, `docs/reference/names.md`, as the packages have them.
 
 `python -m tests.names_page` writes it again.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import rlpyt
 
-PAGE = Path(__file__).parents[1] / "docs" / "names.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "names.md"
 MODULES = ["rlpyt.spaces", "rlpyt.types"]
 HEAD = """# Public names
 

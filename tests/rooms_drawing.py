@@ -1,4 +1,4 @@
-"""The drawing of rooms and arrows in `docs/architecture.md`, made from the imports.
+"""The drawing of rooms and arrows in `docs/reference/architecture.md`, made from the imports.
 
 `python -m tests.rooms_drawing` writes it into the page again.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.test_layers import FLOORS, MODULES, imports, name_of, room_of
 
-PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "architecture.md"
 FENCE = re.compile(r"```mermaid\n.*?```\n", re.DOTALL)
 GROUND = (1, 2)
 """Floors that every room above may import: each is drawn as one box, entered from the floor above it only."""

@@ -36,8 +36,8 @@ from tests import names_page, rooms_drawing
 from tests.markdown import PAGES, ROOT, quoted, split, tables
 from tests.toy_envs import CountingEnv
 
-GLOSSARY = ROOT / "docs" / "glossary.md"
-TUTORIAL = ROOT / "docs" / "tutorial.md"
+GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
+TUTORIAL = ROOT / "docs" / "start" / "tutorial.md"
 ALGORITHMS = [
     AlgoCls
     for _, AlgoCls in inspect.getmembers(algos, inspect.isclass)
@@ -142,7 +142,8 @@ def test_links_lead_to_files(page: Path) -> None:
 
 def test_every_page_is_on_a_shelf() -> None:
     shelves = (ROOT / "docs" / "README.md").read_text()
-    assert [page.name for page in PAGES if page.name != "README.md" and f"]({page.name}" not in shelves] == []
+    pages = [str(page.relative_to(ROOT / "docs")) for page in PAGES if page.name != "README.md"]
+    assert [page for page in pages if f"]({page}" not in shelves] == []
 
 
 @every_page
@@ -309,7 +310,9 @@ def test_glossary_says_which_algorithm_has_which_metric(AlgoCls: type[algos.RlAl
 
 @every_algorithm
 def test_page_says_which_hyper_parameters_may_be_schedules(AlgoCls: type[algos.RlAlgorithm]) -> None:
-    [table] = [t for t in tables(ROOT / "docs" / "own_algorithm.md") if t[0] == ["algorithm", "may be schedules"]]
+    [table] = [
+        t for t in tables(ROOT / "docs" / "howto" / "own_algorithm.md") if t[0] == ["algorithm", "may be schedules"]
+    ]
     words = [*words_of(AlgoCls), "all"]
     names = [name for row in table[1:] if any(word in row[0] for word in words) for name in quoted(row[1])]
     assert sorted(names) == sorted(scheduled(AlgoCls))
@@ -331,7 +334,7 @@ def test_drawing_has_an_arrow_for_an_import() -> None:
 
 
 def test_page_has_the_keys_of_affinity() -> None:
-    [table] = [t for t in tables(ROOT / "docs" / "samplers.md") if t[0] == ["key", "what it does"]]
+    [table] = [t for t in tables(ROOT / "docs" / "howto" / "samplers.md") if t[0] == ["key", "what it does"]]
     assert [row[0].strip("`") for row in table[1:]] == [f.name for f in fields(Affinity)]
 
 
@@ -339,14 +342,14 @@ def test_claims_of_the_readme_are_lines_of_the_measured_page() -> None:
     begin, end = "<!-- measured: begin -->", "<!-- measured: end -->"
     claims, page = (
         (ROOT / name).read_text().partition(begin)[2].partition(end)[0].strip().splitlines()
-        for name in ("README.md", "docs/performance.md")
+        for name in ("README.md", "docs/notes/performance.md")
     )
     assert len(claims) > 2
     assert set(claims) <= set(page)
 
 
 def test_atari_options_have_the_defaults_that_the_page_says() -> None:
-    [table] = [t for t in tables(ROOT / "docs" / "own_environment.md") if t[0][:2] == ["option", "default"]]
+    [table] = [t for t in tables(ROOT / "docs" / "howto" / "own_environment.md") if t[0][:2] == ["option", "default"]]
     told = {row[0].strip("`"): row[1].replace(",", "").strip('"') for row in table[1:]}
     real = {name: str(p.default) for name, p in inspect.signature(AtariEnv).parameters.items()}
     assert told == real

@@ -36,7 +36,7 @@ CASES = [(study, config) for study, configs in OLD.items() for config in configs
 
 NO_MORE = {"bootstrap_timelimit", "reparameterize", "updates_per_sync", "input_priority_shift", "replay_buffer"}
 NO_MORE |= {"collector", "v_model_kwargs", "policy_output_regularization"}
-"""Settings of rlpyt 0.1 that no configuration has; docs/experiments.md says why."""
+"""Settings of rlpyt 0.1 that no configuration has; docs/reference/experiments.md says why."""
 
 MENDED: dict[tuple[str, str], Numbers] = {
     ("mujoco_ppo", "ppo_1M_cpu"): {"algo.minibatches": 32, "algo.epochs": 10},
@@ -46,7 +46,7 @@ MENDED: dict[tuple[str, str], Numbers] = {
     ("atari_r2d1", "async_alt_got"): {"sampler.eval_max_trajectories": 99},
     ("atari_r2d1", "async_gpu_dgx"): {"sampler.eval_max_trajectories": 195},
 }
-"""Numbers that are others than those of rlpyt 0.1, each in the tables of docs/experiments.md."""
+"""Numbers that are others than those of rlpyt 0.1, each in the tables of docs/reference/experiments.md."""
 
 
 def value_of(runner: MinibatchRlBase, name: str) -> object:
@@ -134,7 +134,7 @@ def test_another_class_gets_what_was_given_and_keeps_its_own_defaults():
 
 
 def test_the_page_names_every_configuration_and_every_mistake():
-    page = ROOT / "docs" / "experiments.md"
+    page = ROOT / "docs" / "reference" / "experiments.md"
     by_head = {table[0][0] + table[0][1]: table[1:] for table in tables(page)}
     assert {row[0]: quoted(row[1]) for row in by_head["studyconfigurations"]} == {
         f"`{study}`": list(configs) for study, configs in STUDIES.items()

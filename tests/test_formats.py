@@ -127,7 +127,9 @@ def test_a_snapshot_of_rlpyt_0_1_is_read_and_its_weights_say_what_they_need(name
     assert snapshot["optimizer_state_dict"]["state"][0]["exp_avg"].shape == (4, 4)
     agent = PgAgent(model_kwargs=dict(hidden_sizes=4))
     agent.initialize(EnvSpaces(spaces.Box(-1, 1, (4,), np.float32), spaces.Discrete(2)))
-    said = r"PgAgent: .* 'pi.weight', 'pi.bias'; expected 'model', 'reward_rms'.*rlpyt 0.1 .*docs/from_rlpyt_0_1.md"
+    said = (
+        r"PgAgent: .* 'pi.weight', 'pi.bias'; expected 'model', 'reward_rms'.*rlpyt 0.1 .*docs/start/from_rlpyt_0_1.md"
+    )
     with pytest.raises(ValueError, match=said):
         agent.load_state_dict(snapshot["agent_state_dict"])
 

@@ -110,7 +110,7 @@ def test_what_stands_in_the_interface_is_used(part):
 
 @pytest.mark.parametrize("part", FAMILIES)
 def test_the_page_lists_the_interface(part):
-    page = (Path(core.__file__).parents[2] / "docs/architecture.md").read_text()
+    page = (Path(core.__file__).parents[2] / "docs/reference/architecture.md").read_text()
     section = page.partition("## The interfaces")[2].partition("\n## ")[0]
     listed = {name.rpartition(".")[2] for name in re.findall(r"`([\w.]+)", section)}
     assert not members(part) - {"networks"} - listed

@@ -1,4 +1,4 @@
-"""Which module may import which: the rooms and floors of `docs/architecture.md`, read from the source with ast."""
+"""Which module may import which: the floors of `docs/reference/architecture.md`, read from the source with ast."""
 
 from __future__ import annotations
 

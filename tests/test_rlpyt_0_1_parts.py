@@ -295,7 +295,7 @@ def test_a_network_that_would_be_stale_in_the_workers_is_warned_of():
         finally:
             sampler.shutdown()
 
-    with pytest.warns(UserWarning, match=r"Mine: the workers get its curiosity once.*docs/own_agent.md"):
+    with pytest.warns(UserWarning, match=r"Mine: the workers get its curiosity once.*docs/howto/own_agent.md"):
         collect(Mine(model_kwargs=SMALL))
 
 

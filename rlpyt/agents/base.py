@@ -342,7 +342,7 @@ def _set_parts(agent: BaseAgent) -> None:
         if not callable(Cls) or (isinstance(Cls, type) and not issubclass(Cls, Base)):
             raise TypeError(
                 f"{type(agent).__name__}: {name} is {Cls!r:.100}; expected a class that derives from "
-                f"rlpyt.agents.{Base.__name__}. Name the class itself (docs/own_agent.md)."
+                f"rlpyt.agents.{Base.__name__}. Name the class itself (docs/howto/own_agent.md)."
             )
     agent.head, agent.exploration, agent.by_hand = agent.HeadCls(agent), agent.ExplorationCls(agent), ByHand(agent)
     for name, make in agent.other_parts.items():
@@ -375,7 +375,7 @@ def _warn_of_stale_networks(clone: BaseAgent) -> None:
         warnings.warn(
             f"{type(clone).__name__}: the workers get its {', '.join(names)} once, and what is learned later "
             "reaches the networks in `networks.acting` alone. Put a network that acts into agent.networks.acting, and "
-            "one that only learns into agent.networks.learning (docs/own_agent.md).",
+            "one that only learns into agent.networks.learning (docs/howto/own_agent.md).",
             stacklevel=3,
         )
 

@@ -334,7 +334,7 @@ class Networks(AgentNetworks):
             raise ValueError(
                 f"{self._owner}: was given a state with {', '.join(map(repr, state_dict))!s:.200}; expected "
                 f"{', '.join(map(repr, names))}, as its state_dict() returns them. Those of rlpyt 0.1 have other names "
-                "and do not load (docs/from_rlpyt_0_1.md)."
+                "and do not load (docs/start/from_rlpyt_0_1.md)."
             )
         self.have_learned = True
         for name, module in [*self.acting.items(), *self.learning.items()]:

@@ -163,7 +163,7 @@ class RlAlgorithm(Settings, Scheduled, Algorithm[AgentT]):
         """
         raise TypeError(
             f"{type(self).__name__}: has no way to learn; expected a method update(self, batch, hyper), which returns "
-            "the metrics of one update by name. Define it (docs/own_algorithm.md)."
+            "the metrics of one update by name. Define it (docs/howto/own_algorithm.md)."
         )
 
     def gradient_step(self, loss: torch.Tensor, hyper: Hyper) -> torch.Tensor:

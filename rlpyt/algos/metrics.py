@@ -95,7 +95,7 @@ def part_of(algo: object, method: str, returned: Any, Kind: type[Any]) -> Any:
     """Return a part of the replay that a method or a class of the user gave."""
     if not isinstance(returned, Kind):
         home = "rlpyt.core" if Kind.__module__.startswith("rlpyt.core") else "rlpyt.replays"
-        _refuse(algo, method, returned, f"an {home}.{Kind.__name__} (docs/replay.md)")
+        _refuse(algo, method, returned, f"an {home}.{Kind.__name__} (docs/howto/replay.md)")
     check_class(type(returned))
     return returned
 

@@ -69,7 +69,7 @@ class ReplayFeed:
         if not isinstance(replay, Replay):
             raise TypeError(
                 f"{type(algo).__name__}: initialize_replay_buffer set self.replay to {replay!r:.100}; expected an "
-                "rlpyt.core.Replay, such as a ReplayBuffer of parts, which may be your own (docs/replay.md). For "
+                "rlpyt.core.Replay, such as a ReplayBuffer of parts, which may be your own (docs/howto/replay.md). For "
                 "another memory use RlAlgorithm."
             )
         self._check_updates(run.n_itr)

@@ -263,7 +263,7 @@ def _check_parts(settings: ReplaySettings) -> None:
         if part is not None and not callable(part):
             raise TypeError(
                 f"{type(settings).__name__}: {name} is {part!r:.100}; expected a class, or a function that makes one "
-                "(docs/replay.md). Give the class itself."
+                "(docs/howto/replay.md). Give the class itself."
             )
     unused = [n for n in ("default_priority", "unique_draws") if getattr(settings, n)]
     if settings.IndexCls is not None and unused:

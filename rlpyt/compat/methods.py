@@ -41,8 +41,8 @@ _STATE = "agent.rnn_state is the state before the next step, and may be set; ste
 _PARAMETERS = "Override pi_parameters(self) or q_parameters(self)."
 _Q_VALUES = "Override pi(self, rows), q(self, rows, action) or target_q(self, rows, action)."
 _ACTOR = (
-    "agent.actor(env_ranks, global_B, seed) returns an actor of some environments. An Exploration (docs/own_agent.md) "
-    "keeps what is kept of them. A script that acts by hand calls nothing before step."
+    "agent.actor(env_ranks, global_B, seed) returns an actor of some environments. An Exploration "
+    "(docs/howto/own_agent.md) keeps what is kept of them. A script that acts by hand calls nothing before step."
 )
 _HEAD = "Write read(self, output) or best(self, output) of a rlpyt.agents.Head, which the class names as HeadCls."
 _RULE = "Write begin, state or action of a rlpyt.agents.Exploration, which the class names as ExplorationCls."
@@ -51,7 +51,9 @@ _MODEL = "Give ModelCls, or name a default as DefaultModelCls in the class."
 _NETWORKS = "Override initialize(self, env_spaces): call super().initialize(env_spaces), and then add networks."
 _OBS_RMS = "Write update_obs_rms(self, observation, valid=None) of the model, a rlpyt.models.Model."
 _RESETS = "The environments and their resets are the sampler's. Override collect_batch(self, itr, first_t=None)."
-_WORKERS = "Write environments in batches as a vector environment (docs/own_environment.md), which any sampler takes."
+_WORKERS = (
+    "Write environments in batches as a vector environment (docs/howto/own_environment.md), which any sampler takes."
+)
 _WEIGHTS = "The sampler sends what is in agent.networks.acting and agent.numbers."
 _OBSERVATION = "Override step and reset, which return the observation, or wrap the environment in another."
 

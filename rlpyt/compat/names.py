@@ -14,27 +14,31 @@ from rlpyt.old_rlpyt import PAGE
 _REPLAY = (
     "one ReplayBuffer serves all kinds of replay, and the algorithm's settings choose its parts: prioritized_replay, "
     "n_step_return, frame_stack, input_priorities, batch_T, store_rnn_state_interval, replay_folder. To change what it "
-    "is made of give ReplayCls, IndexCls or ReadingCls (docs/replay.md)"
+    "is made of give ReplayCls, IndexCls or ReadingCls (docs/howto/replay.md)"
 )
-_SEQUENCES = "sequences of a replay are read by rlpyt.replays.Sequences (docs/replay.md)"
-_N_STEP_LATER = "rlpyt.replays.SamplesFromReplay has other fields; see docs/replay.md"
+_SEQUENCES = "sequences of a replay are read by rlpyt.replays.Sequences (docs/howto/replay.md)"
+_N_STEP_LATER = "rlpyt.replays.SamplesFromReplay has other fields; see docs/howto/replay.md"
 _TIME_LIMIT = "every algorithm bootstraps where a time limit cut the episode: rows have terminated and truncated"
-_ASYNC = "rlpyt.runners.AsyncRl does it with the usual parts (docs/asynchronous.md). Use them"
-_SYNC = "rlpyt.runners.SyncRl starts its replicas, and they find each other (docs/replicas.md). Use it"
+_ASYNC = "rlpyt.runners.AsyncRl does it with the usual parts (docs/howto/asynchronous.md). Use them"
+_SYNC = "rlpyt.runners.SyncRl starts its replicas, and they find each other (docs/howto/replicas.md). Use it"
 _SLOTS = "rlpyt.launching.affinity_from_code makes the affinity of every kind of run. Use it"
 _QUEUE = "rlpyt.launching.run_experiments keeps the whole queue. Use it"
-_COLLECTOR = "the loop over environments is rlpyt.samplers.Collector, which all samplers share (docs/samplers.md)"
+_COLLECTOR = "the loop over environments is rlpyt.samplers.Collector, which all samplers share (docs/howto/samplers.md)"
 _SAMPLER_PARTS = (
     "samplers are put together differently. Write your own batch of environments as a vector environment "
-    "(docs/own_environment.md), and your own loop as a subclass of rlpyt.samplers.Collector"
+    "(docs/howto/own_environment.md), and your own loop as a subclass of rlpyt.samplers.Collector"
 )
 _ALTERNATING = "any recurrent agent works under AlternatingSampler. Use that agent"
-_RECURRENT = "give the agent recurrent=True; agent.rnn_state is its state before the next step (docs/own_agent.md)"
+_RECURRENT = (
+    "give the agent recurrent=True; agent.rnn_state is its state before the next step (docs/howto/own_agent.md)"
+)
 _EPSILON = "rlpyt.agents.DqnAgent has the epsilon-greedy exploration; derive from it"
 _SCHEMA = "rlpyt.namedarraytuple makes types that pickle under every start method. Use it"
 _LOGITS = "models return logits instead of probabilities: use rlpyt.distributions.DistInfoLogits"
-_OPT_INFO = "name the metrics in opt_info_fields of the algorithm (docs/own_algorithm.md), and define your own tuple"
-_SPACE = "spaces are gymnasium's, and Dict spaces are served as they are (docs/own_environment.md)"
+_OPT_INFO = (
+    "name the metrics in opt_info_fields of the algorithm (docs/howto/own_algorithm.md), and define your own tuple"
+)
+_SPACE = "spaces are gymnasium's, and Dict spaces are served as they are (docs/howto/own_environment.md)"
 _ENV_INFO = "an environment's info may have any numbers in it, and need not have all at every step"
 _ONLY_SAC = "the SAC with a network of state values is gone. Use rlpyt.algos.SAC and rlpyt.agents.SacAgent"
 _N_ATOMS = "rlpyt.models.DuelingHeadModel and QHeadModel take n_atoms"
@@ -44,9 +48,12 @@ _NUMPY = "rlpyt.functional and rlpyt.utils.tensors have it for tensors: torch.fr
 _NOT_MADE = "rlpyt.logging.current_logger().log(text) writes to console and debug.log; for the rest write your own"
 _WRITER = (
     "a hook of yours makes one, torch.utils.tensorboard.SummaryWriter(runner.logger.directory / 'mine') "
-    "(docs/logging.md)"
+    "(docs/howto/logging.md)"
 )
-_SINKS = "logger_context takes sinks and use_summary_writer, and without it the console is all (docs/own_algorithm.md)"
+_HISTOGRAMS = "the hook rlpyt.runners.Histograms writes them (docs/howto/logging.md)"
+_SINKS = (
+    "logger_context takes sinks and use_summary_writer, and without it the console is all (docs/howto/own_algorithm.md)"
+)
 
 # (old module without "rlpyt.", new module, or the sentence that says what to do instead, names or OLD=NEW).
 _TABLE = (
@@ -241,7 +248,7 @@ _TABLE = (
     ("utils.logging.logger", _SINKS, "disable enable disable_tabular enable_tabular"),
     ("utils.logging.logger", _SINKS, "add_text_output remove_text_output add_tabular_output remove_tabular_output"),
     ("utils.logging.logger", _WRITER, "get_tf_summary_writer"),
-    ("utils.logging.logger", "the hook rlpyt.runners.Histograms writes them (docs/logging.md)", "record_histogram"),
+    ("utils.logging.logger", _HISTOGRAMS, "record_histogram"),
     ("utils.logging.context", "rlpyt.logging", "logger_context"),
     ("utils.logging.context", "params.json of a run is written once", "add_exp_param"),
     ("utils.logging.context", "status.json of a run says how it stands", "check_progress"),
@@ -259,13 +266,13 @@ _TABLE = (
     ("utils.launching.exp_launcher", _QUEUE, "launch_experiment get_log_dir log_exps_tree log_num_launched"),
 )
 
-_SUBCLASSES = "write its parts as subclasses (docs/own_agent.md, docs/own_algorithm.md)"
+_SUBCLASSES = "write its parts as subclasses (docs/howto/own_agent.md, docs/howto/own_algorithm.md)"
 FOLDERS = {
     "rlpyt.ul": _SUBCLASSES,
     "rlpyt.projects": _SUBCLASSES,
     "rlpyt.experiments": "experiments/ of the repository has the configurations as functions, in files of the old "
-    "names (docs/experiments.md). To go on with dictionaries copy the old file beside your script: it is plain Python, "
-    "and its numbers hold",
+    "names (docs/reference/experiments.md). To go on with dictionaries copy the old file beside your script: it is "
+    "plain Python, and its numbers hold",
 }
 """Folders of rlpyt 0.1 without a counterpart, and what to do instead."""
 
@@ -275,7 +282,7 @@ SETTINGS = {
     "reparameterize": "SAC always draws actions with a gradient. Delete it.",
     "input_priority_shift": "The replay knows which row a priority belongs to. Delete it.",
     "ReplayBufferCls": "The settings of the algorithm say what its replay is made of, and ReplayCls, IndexCls and "
-    "ReadingCls take parts of your own (docs/replay.md). Delete it.",
+    "ReadingCls take parts of your own (docs/howto/replay.md). Delete it.",
     "updates_per_sync": "Asynchronous runs send the weights after every iteration. Delete it.",
     "mu_learning_rate": "That of the policy is learning_rate. Rename it.",
     "policy_output_regularization": "The SAC with a network of state values is gone. Delete it.",

@@ -196,7 +196,8 @@ def advise_on_repeats(
         advice["seed"] = (
             f"{name}: it is random, and neither reset(seed=...) nor a method seed(number) seeds it. If its seed is an "
             "argument of EnvCls, all environments of a run get the same one and are alike: let EnvCls take a parameter "
-            "env_seed, for which the sampler gives each environment a number of its own (docs/own_environment.md)."
+            "env_seed, for which the sampler gives each environment a number of its own "
+            "(docs/howto/own_environment.md)."
         )
         return
     two = f"two resets with {seeds} gave different observations"

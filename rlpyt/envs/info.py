@@ -73,7 +73,7 @@ def info_recorder(
     if masks:
         notice += (
             f" No agent sees {' or '.join(masks)}: to mask actions, put it into a Dict observation, for a model of "
-            "your own that gives masked actions the logit -inf (docs/own_environment.md)."
+            "your own that gives masked actions the logit -inf (docs/howto/own_environment.md)."
         )
     if not names:
         return InfoRecorder(None, lambda info: None, notice)

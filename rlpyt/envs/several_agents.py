@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlpyt.envs.making import layers_of
 
-SEVERAL_AGENTS = "agents of rlpyt act in environments of one agent, see docs/own_environment.md, Several agents"
+SEVERAL_AGENTS = "agents of rlpyt act in environments of one agent, see docs/howto/own_environment.md, Several agents"
 _NAMES = ("possible_agents", "n_agents", "num_agents", "num_players", "agents")
 _SPACES = ("observation_space", "action_space")
 

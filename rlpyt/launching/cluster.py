@@ -225,9 +225,9 @@ class ClusterRun(Started):
 class ClusterSlots:
     """Run slots of a cluster: so many jobs wait or run at once.
 
-    A job that SLURM ends saves a checkpoint, and stands in the queue again; see the table in docs/launching.md. Jobs
-    outlive a launcher that is killed; the next one goes on watching them. Grid and library must be on a file system
-    that all nodes share.
+    A job that SLURM ends saves a checkpoint, and stands in the queue again; see the table in docs/howto/launching.md.
+    Jobs outlive a launcher that is killed; the next one goes on watching them. Grid and library must be on a file
+    system that all nodes share.
 
     Args:
         executor: `submitit.AutoExecutor`, with time, cores, GPUs and memory of a job. Jobs get the name of study and

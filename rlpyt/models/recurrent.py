@@ -62,7 +62,8 @@ class RecurrentCore(nn.Module):
         """Return the outputs of all rows and the state after the last row.
 
         It takes about 1.3 times as long as without any start, however many episodes start, and where. On a CPU where
-        torch computes the call without a start by a quicker library it takes 2.3 times as long (docs/benchmarks.md).
+        torch computes the call without a start by a quicker library it takes 2.3 times as long
+        (docs/notes/benchmarks.md).
 
         Args:
             x: [T, B, input_size] float.
@@ -102,7 +103,7 @@ class RecurrentCore(nn.Module):
     def _unroll_cut(
         self, x: torch.Tensor, state: RnnState, episode_start: torch.Tensor
     ) -> tuple[torch.Tensor, RnnState]:
-        # On a CPU the LSTM of torch takes half as long again with packed sequences (docs/benchmarks.md).
+        # On a CPU the LSTM of torch takes half as long again with packed sequences (docs/notes/benchmarks.md).
         assert state.c is not None
         last_h, last_c = [], []
         for h, c, weights in zip(state.h, state.c, self.rnn.all_weights, strict=True):

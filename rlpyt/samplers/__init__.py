@@ -1,6 +1,6 @@
 """Samplers: processes that step environments and choose actions, picked by naming a class.
 
-Which module stands on which is a table in docs/architecture.md.
+Which module stands on which is a table in docs/reference/architecture.md.
 """
 
 from rlpyt.samplers.base import BaseSampler

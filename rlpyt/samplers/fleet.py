@@ -103,7 +103,7 @@ def _advise_on_alike(spec: FleetSpec, env: EnvAdapter, check: Check) -> None:
             f"{env.name}: all {spec.global_B} environments are made with "
             f"{', '.join(f'{key}={given[key]!r:.60}' for key in fixed)}, or a copy of it. What no reset with a seed "
             "seeds is the same in all. Let EnvCls take a parameter env_seed instead, for which the sampler gives each "
-            "environment a number of its own (docs/own_environment.md)."
+            "environment a number of its own (docs/howto/own_environment.md)."
         )
         if not env.takes_seed:
             advice.pop("seed", None)

@@ -1,4 +1,4 @@
-"""What packages of environments do, row by row of docs/environments_of_others.md, with small environments of ours."""
+"""The rows of docs/howto/environments_of_others.md: what packages of environments do, with small ones of ours."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rlpyt.types import Run
 from rlpyt.utils.compute import ComputeSettings
 from tests.markdown import ROOT, tables
 
-PAGE = ROOT / "docs" / "environments_of_others.md"
+PAGE = ROOT / "docs" / "howto" / "environments_of_others.md"
 
 
 class Others:

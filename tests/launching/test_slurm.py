@@ -40,7 +40,7 @@ def test_what_slurm_does_is_read_from_what_it_says(programs, line, restarts, end
 
 def test_the_page_prints_the_table():
     rows = [[row.cause, row.shows, row.requeue, row.outcome] for row in ENDINGS]
-    [found] = [table for table in tables(ROOT / "docs" / "launching.md") if table[0] == HEADER]
+    [found] = [table for table in tables(ROOT / "docs" / "howto" / "launching.md") if table[0] == HEADER]
     assert [list(row) for row in found[1:]] == rows, "\n".join(f"| {' | '.join(row)} |" for row in [HEADER, *rows])
 
 

@@ -38,7 +38,9 @@ def events_in(directory: Path) -> Any:
 
 def library_columns() -> list[str]:
     """Return all columns that the glossary has, which other tests compare with those of runs."""
-    of_columns = [table for table in tables(ROOT / "docs" / "glossary.md") if table[0][0] in ("column", "name")]
+    of_columns = [
+        table for table in tables(ROOT / "docs" / "reference" / "glossary.md") if table[0][0] in ("column", "name")
+    ]
     found = [name for table in of_columns for row in table[1:] for name in quoted(row[0])]
     many = [name for name in found if not name.startswith("Diagnostics/")]
     single = [name for name in found if name.startswith("Diagnostics/")]

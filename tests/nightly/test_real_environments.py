@@ -1,7 +1,7 @@
 """Packages of environments that nobody here wrote: each trains by the command line, and rows equal steps by hand.
 
 `make nightly-environments` installs the versions of `.ci/environments.lock` and runs this; `make test` does not collect
-it. A package that is not installed is skipped. The recipes are those of docs/environments_of_others.md.
+it. A package that is not installed is skipped. The recipes are those of docs/howto/environments_of_others.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from rlpyt.spaces import null_value, to_env
 from rlpyt.types import Run
 from tests.markdown import ROOT, split
 
-PAGE = ROOT / "docs" / "environments_of_others.md"
+PAGE = ROOT / "docs" / "howto" / "environments_of_others.md"
 SMALL_IMAGES = ("--agent.model-kwargs", '{"channels": [8], "kernel_sizes": [3], "strides": [1], "paddings": [0]}')
 SEED = 3
 

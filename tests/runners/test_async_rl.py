@@ -124,7 +124,7 @@ def test_ages_that_fall_again_are_all_seen():
 
 
 def test_the_glossary_has_the_columns():
-    [table] = [t for t in tables(ROOT / "docs" / "glossary.md") if t[0][0] == "column"]
+    [table] = [t for t in tables(ROOT / "docs" / "reference" / "glossary.md") if t[0][0] == "column"]
     told = [name for row in table[1:] if quoted(row[2]) == ["AsyncRl"] for name in quoted(row[0])]
     assert [name.removeprefix("Diagnostics/") for name in told] == list(Coupling().take())
 

@@ -142,7 +142,7 @@ def test_two_nodes_are_one_run_that_goes_on_where_it_stood_when_a_rank_is_killed
 
 
 def as_tasks_of_srun(directory: Path, stopped: str, n_steps: int = 320) -> list[int]:
-    """Start the script once for each replica, with the variables of docs/replicas.md; return the exit codes."""
+    """Start the script once for each replica, with the variables of docs/howto/replicas.md; return the exit codes."""
     script = directory / "script.py"
     script.write_text(textwrap.dedent(TWO_RUNS))
     common = {"PYTHONPATH": str(ROOT), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}

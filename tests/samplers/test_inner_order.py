@@ -1,4 +1,4 @@
-"""The order inside `rlpyt/samplers`: a module imports from the lines of the table in docs/architecture.md above its."""
+"""Imports inside `rlpyt/samplers`: only from the lines above in the table of docs/reference/architecture.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ MODULES = {path.stem: path for path in Path(rlpyt.samplers.__file__).parent.glob
 
 
 def floors() -> dict[str, int]:
-    [table] = [t for t in tables(ROOT / "docs" / "architecture.md") if t[0] == ["modules", "what they have"]]
+    [table] = [
+        t for t in tables(ROOT / "docs" / "reference" / "architecture.md") if t[0] == ["modules", "what they have"]
+    ]
     return {module: floor for floor, (modules, _) in enumerate(table[1:]) for module in quoted(modules)}
 
 

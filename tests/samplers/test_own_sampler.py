@@ -1,4 +1,4 @@
-"""A sampler of one's own: the one of docs/samplers.md, and settings of a subclass."""
+"""A sampler of one's own: the one of docs/howto/samplers.md, and settings of a subclass."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def classes_of_the_page() -> tuple[str, dict[str, Any]]:
     """Return the code of the page up to the end of its last class, and what it defines."""
     [block] = [
         b
-        for b in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "samplers.md").read_text(), re.DOTALL)
+        for b in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "howto" / "samplers.md").read_text(), re.DOTALL)
         if "class ThreadSampler" in b
     ]
     code, names = block[: block.index("\n\n\nsampler = ")], {"__name__": __name__}
@@ -125,7 +125,7 @@ def test_a_loop_of_the_users_may_lack_the_row_to_go_on_from(kind):
 
 @dataclass(kw_only=True, eq=False)
 class Elsewhere(BaseSampler):
-    """Sampler of docs/samplers.md with three methods and a property; its environments are here all the same."""
+    """Sampler of docs/howto/samplers.md with three methods and a property; its environments are here all the same."""
 
     fleets: tuple[Fleet, ...] = ()
 

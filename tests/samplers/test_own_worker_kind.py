@@ -1,4 +1,4 @@
-"""Workers of one's own: the threads of docs/samplers.md fill the rows of processes."""
+"""Workers of one's own: the threads of docs/howto/samplers.md fill the rows of processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def kind_of_the_page() -> tuple[str, Any]:
     """Return the code of the page that defines the kind, and the kind."""
     [block] = [
         b
-        for b in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "samplers.md").read_text(), re.DOTALL)
+        for b in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "howto" / "samplers.md").read_text(), re.DOTALL)
         if "class ThreadWorkers" in b
     ]
     code, names = block[: block.index("\n\n\nkwargs = ")], {"__name__": __name__}

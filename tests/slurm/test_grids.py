@@ -1,4 +1,4 @@
-"""Grids by the script that docs/launching.md prints, and what SLURM and its users do to their jobs and launchers."""
+"""Grids by the script that docs/howto/launching.md prints, and what SLURM and users do to their jobs and launchers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Grid:
         self, case: Case, n_runs: int = 1, n_slots: int = 1, kind: str = "debug", **parameters: object
     ) -> None:
         self.case, self.n_runs = case, n_runs
-        page = (ROOT / "docs/launching.md").read_text()
+        page = (ROOT / "docs/howto/launching.md").read_text()
         [script] = re.findall(r"( {4}import sys\n {4}import submitit\n(?: {4}.*\n|\n)+)", page)
         asked = {"timeout_min": 10, "cpus_per_task": 1, "slurm_partition": f"{kind}{case.number}", **parameters}
         script = ASKED.sub(f"**{asked!r}\n", textwrap.dedent(script)).replace("/shared/me", str(case.folder))

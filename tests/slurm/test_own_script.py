@@ -1,4 +1,4 @@
-"""A batch script as docs/resume.md prints it, and what SLURM does to its job."""
+"""A batch script as docs/howto/resume.md prints it, and what SLURM does to its job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.slurm.conftest import HERE, Case, n_rows, printed_scripts, status
 
 def printed(case: Case, name: str = "alone", time_limit: str = "0:10:00", run_ID: str = "0") -> str:
     """Return one of the page's two scripts, with another program and another time limit."""
-    text = dict(zip(("alone", "array"), printed_scripts("resume.md"), strict=True))[name]
+    text = dict(zip(("alone", "array"), printed_scripts("howto/resume.md"), strict=True))[name]
     program = f"python {HERE}/study.py {case.folder}/data"
     text = re.sub(r"--time=\S+ --cpus-per-task=4", f"--time={time_limit} --cpus-per-task=1", text)
     return re.sub(r"python train.py *", f"{program} {run_ID if name == 'alone' else ''}", text)
@@ -98,9 +98,9 @@ def test_only_the_task_of_an_array_that_was_stopped_is_requeued(case: Case):
 
 
 def test_replicas_whose_job_is_requeued_are_those_of_one_machine(case: Case):
-    """By the script of docs/replicas.md, with a port that follows the job, once announced and once not."""
+    """By the script of docs/howto/replicas.md, with a port that follows the job, once announced and once not."""
     case.env["STEP_SECONDS"] = "0.01"
-    [script] = printed_scripts("replicas.md")
+    [script] = printed_scripts("howto/replicas.md")
     script = script.replace(
         "nodes=2 --ntasks-per-node=4 --cpus-per-task=8", "nodes=1 --ntasks-per-node=2 --cpus-per-task=1"
     )
