@@ -10,7 +10,7 @@ import gymnasium
 import pytest
 
 from rlpyt.algos import DQN
-from rlpyt.cli import main
+from rlpyt.cli import main, next_steps
 from rlpyt.cli.algorithms import ALGORITHMS, OTHER_NAMES, algorithm, check_fits
 from rlpyt.cli.environment import environment
 from rlpyt.cli.launch import variants_of
@@ -293,6 +293,28 @@ def test_help_has_defaults_and_docstrings_of_the_fields_and_no_class_and_no_weig
         assert text in out
     assert "--algo.gae-lambda NUMBER|SCHEDULE lambda of generalised advantage estimation" in out
     assert not any(text in out.lower() for text in ("optim-cls", "optimcls", "state-dict"))
+
+
+@pytest.mark.parametrize(
+    ("env_id", "missing", "display", "expected"),
+    [
+        ("CartPole-v1", [], True, ["show R", "play R", "plot R"]),
+        ("CartPole-v1", [], False, ["show R", "play R --video R.mp4", "plot R"]),
+        ("CartPole-v1", ["imageio_ffmpeg", "matplotlib"], False, ["show R"]),
+        ("CartPole-v1", ["pygame"], True, ["show R", "plot R"]),
+        ("NotThere-v0", [], True, ["show R", "plot R"]),
+    ],
+)
+def test_the_end_of_a_run_offers_what_works_here(env_id, missing, display, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(next_steps, "has_display", lambda: display)
+    monkeypatch.setattr(next_steps, "find_spec", lambda name: None if name in missing else "there")
+    for name in ("params.json", "params.pkl", "progress.csv"):
+        (tmp_path / name).write_text("{}")
+    sampler = SerialSampler(gymnasium.make, {"id": env_id}, batch_T=1, batch_B=1)
+    lines = next_steps.next_steps(tmp_path, "R", sampler)
+    assert [line.partition("rlpyt ")[2] for line in lines] == expected
+    (tmp_path / "params.pkl").unlink()
+    assert not any("play" in line for line in next_steps.next_steps(tmp_path, "R", sampler)), "no weights"
 
 
 def test_a_run_is_trained_shown_resumed_and_started_again(in_folder, capsys):
