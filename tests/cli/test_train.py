@@ -142,6 +142,11 @@ def test_an_id_with_its_module_has_the_facts_of_the_id(name, same):
     assert all_settings(algo) == all_settings(same_algo)
 
 
+def test_a_short_horizon_is_for_the_task_alone_that_it_fits():
+    names = ["Pendulum-v1", "MountainCarContinuous-v0", "InvertedPendulum-v5", "CartPole-v1"]
+    assert [vars(start_of(["ppo", name]).runner.algo)["discount"] for name in names] == [0.9, 0.99, 0.99, 0.98]
+
+
 @pytest.fixture
 def grids(in_folder, monkeypatch):
     """A package that registers an environment when it is imported, as minigrid does."""
