@@ -31,7 +31,7 @@ def named(metavar: str | None = None) -> object:
 
 
 _WHOLE = _one("N", partial(value_of, kinds=frozenset([int])))
-Steps: TypeAlias = Annotated[float | None, _one("N", partial(value_of, kinds=frozenset([int, float]))), named()]
+Steps: TypeAlias = Annotated[int | float | None, _one("N", partial(value_of, kinds=frozenset([int, float]))), named()]
 """Number, which may be written as 5e4; None where it is not given."""
 Whole: TypeAlias = Annotated[int | None, _WHOLE, named()]
 """Whole number; None where it is not given."""

@@ -43,6 +43,7 @@ OPTIONS = "--algo.learning-rate 3e-4 --algo.epochs 2 --sampler.batch-B 4 --agent
 def test_a_call_is_the_run_of_the_command_line(kwargs, options, started):
     start, same = started("ppo", "CartPole-v1", **kwargs), start_of(["ppo", "CartPole-v1", *options.split()])
     assert record_of(start.runner) == record_of(same.runner)
+    assert repr(start.runner.n_steps) == repr(same.runner.n_steps)  # 50000 in both, and not 50000.0 in one record
     assert start[1:3] == same[1:3]
     assert start.choices.run_id == same.choices.run_id
 
