@@ -22,7 +22,6 @@ from rlpyt.envs.video import (
     fps_of,
     has_display,
     numbered,
-    render_mode_of,
     render_modes,
     require_video,
 )
@@ -105,7 +104,7 @@ def _environment(trained: Trained, render_mode: str, env_kwargs: Kwargs) -> EnvA
     if render_mode == "human" and render_mode not in modes:
         raise ValueError(f"{env.name} has no window, only {modes}. Write a video: --video FILE.mp4")
     raise ValueError(
-        f"the render mode of {env.name} is {render_mode_of(env.env)!r}, of {modes}; expected "
+        f"the render mode of {env.name} is {getattr(env.env, 'render_mode', None)!r}, of {modes}; expected "
         f"{render_mode!r}. Let your class or function take an argument render_mode, which becomes the environment's "
         "self.render_mode; or name the argument that makes it draw: --env-kwargs KEY=VALUE."
     )

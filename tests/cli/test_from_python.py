@@ -73,7 +73,7 @@ def test_parts_hooks_and_environments_may_be_objects_of_the_users(started):
             ValueError,
             "^MinibatchRl.algo .*'epoch'. Did you mean epochs",
         ),
-        (("ppo", "CartPole-v1"), dict(n_steps="abc"), ValueError, "n_steps: got 'abc'; expected NUMBER"),
+        (("ppo", "CartPole-v1"), dict(n_steps="abc"), ValueError, "n_steps: got 'abc'; expected INT"),
         (("ppo", "CartPole-v1"), dict(resume="yes"), ValueError, "resume: got 'yes'; expected one of no, auto"),
         ((PPO, "CartPole-v1"), {}, TypeError, r"Write rlpyt.train\(\"ppo\", \"CartPole-v1\"\)"),
         (("ppo", own_cart_pole()), {}, TypeError, "a class or function that makes one"),
