@@ -70,12 +70,20 @@ def test_a_json_file_needs_no_package(in_folder, monkeypatch):
 
 def test_what_is_given_beside_a_file_comes_first(in_folder):
     (in_folder / "study.yaml").write_text(SETTINGS)
-    beside = ["--n-steps", "1e4", "--no-evaluate", "--hooks", "StopOnReturn(9)", "--env-kwargs", "max_episode_steps=7"]
+    beside = [
+        "--n-steps",
+        "1e4",
+        "--no-evaluate",
+        "--hooks",
+        "StopOnReturn(9)",
+        "--env-kwargs",
+        "disable_env_checker=True",
+    ]
     beside += ["--algo.learning-rate", "lin_1e-4", "--algo.no-double-dqn", "--algo.optim-kwargs", "eps=1e-2"]
     runner: Any = start_of(["study.yaml", *beside]).runner
     assert settings_of(runner) == (
         *(1e4, 3, "MinibatchRl", 9.0, "lin_1e-4", 5_000, 0.9, False, {"eps": 1e-2, "amsgrad": True}),
-        *([32, 32], 8, {"id": "CartPole-v1", "max_episode_steps": 7}),
+        *([32, 32], 8, {"id": "CartPole-v1", "max_episode_steps": 90, "disable_env_checker": True}),
     )
 
 
