@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from gymnasium import spaces
 
-from rlpyt import agents, algos
+import rlpyt.agents as agents
+import rlpyt.algos as algos
 from rlpyt.cli.environment import Actions, Environment
 from rlpyt.cli.text import columns, did_you_mean
 from rlpyt.cli.values import Values

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import tyro
@@ -20,27 +21,42 @@ def _one(metavar: str, read: Callable[[str], object]) -> PrimitiveConstructorSpe
     )
 
 
+def named(metavar: str | None = None) -> object:
+    """Return how the help shows an option: what stands for its value, and its default where it has one."""
+
+    def hint(default: str) -> str:
+        return "" if default in ("None", "''", "") else f"(default: {default})"
+
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint="" if metavar and metavar.endswith("...") else hint)
+
+
 _WHOLE = _one("N", partial(value_of, kinds=frozenset([int])))
-Steps: TypeAlias = Annotated[float | None, _one("N", partial(value_of, kinds=frozenset([int, float])))]
+Steps: TypeAlias = Annotated[int | float | None, _one("N", partial(value_of, kinds=frozenset([int, float]))), named()]
 """Number, which may be written as 5e4; None where it is not given."""
-Whole: TypeAlias = Annotated[int | None, _WHOLE]
+Whole: TypeAlias = Annotated[int | None, _WHOLE, named()]
 """Whole number; None where it is not given."""
 Count: TypeAlias = Annotated[int, _WHOLE]
 """Whole number with a default."""
-Text: TypeAlias = Annotated[str | None, _one("TEXT", str)]
+Text: TypeAlias = Annotated[str | None, _one("TEXT", str), named()]
 """Text; None where it is not given."""
+File: TypeAlias = Annotated[Path | None, named("PATH")]
+"""File or folder; None where it is not given."""
+Run: TypeAlias = Annotated[Path, tyro.conf.Positional, named("RUN")]
+"""Directory of a run."""
+Env: TypeAlias = Annotated[str, tyro.conf.Positional, named("ENV")]
+"""Environment, as `rlpyt train` takes it."""
 Pairs: TypeAlias = Annotated[
     Values,
     PrimitiveConstructorSpec("*", "KEY=VALUE ...", pairs_of, lambda x: isinstance(x, dict), lambda x: [text_of(x)]),
-    tyro.conf.arg(help_behavior_hint=""),
+    named("KEY=VALUE ..."),
 ]
 """Values by name."""
 NO_PAIRS: Values = {}
-Modules: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODULE ...", help_behavior_hint="")]
+Modules: TypeAlias = Annotated[tuple[str, ...], named("MODULE ...")]
 """Modules of the user's."""
-Names: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...", help_behavior_hint="")]
-"""Parts by name, with their settings in brackets; see `rlpyt.cli.named`."""
-Columns: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="COLUMN ...", help_behavior_hint="")]
+Names: TypeAlias = Annotated[tuple[str, ...], named("NAME ...")]
+"""Parts by name, some with settings in brackets; see `rlpyt.cli.named`."""
+Columns: TypeAlias = Annotated[tuple[str, ...], named("COLUMN ...")]
 """Columns of the log."""
 
 OF_GRID = re.compile(r"--(vary|slurm)")

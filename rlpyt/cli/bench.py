@@ -12,7 +12,7 @@ import torch
 import tyro
 
 from rlpyt.agents import PgAgent
-from rlpyt.cli.arguments import NO_PAIRS, Count, Pairs
+from rlpyt.cli.arguments import NO_PAIRS, Count, Env, Names, Pairs
 from rlpyt.cli.environment import Environment, environment
 from rlpyt.cli.text import columns
 from rlpyt.cli.train import SAMPLERS
@@ -32,9 +32,9 @@ _WORTH = 1.05  # by which settings must be faster to be worth a word
 
 
 def bench(
-    env: Annotated[str, tyro.conf.Positional] = "CartPole-v1",
+    env: Annotated[Env, tyro.conf.arg(metavar="[ENV]")] = "CartPole-v1",
     *,
-    sampler_type: tuple[str, ...] = (),
+    sampler_type: Names = (),
     batch_T: Count = 64,
     batch_B: Count = 16,
     n_workers: Count = 0,

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from typing import Annotated
-
-import tyro
 
 from rlpyt.agents import PgAgent
-from rlpyt.cli.arguments import NO_PAIRS, Count, Pairs
+from rlpyt.cli.arguments import NO_PAIRS, Count, Env, Pairs
 from rlpyt.cli.environment import environment, made
 from rlpyt.envs import EnvError, VectorEnvAdapter, check_vector_env, make_env
 from rlpyt.envs.check import check_env as check_values
 from rlpyt.envs.state_check import restores_exactly
 
 
-def check_env(
-    env: Annotated[str, tyro.conf.Positional], *, steps: Count = 100, seed: Count = 0, env_kwargs: Pairs = NO_PAIRS
-) -> int:
+def check_env(env: Env, *, steps: Count = 100, seed: Count = 0, env_kwargs: Pairs = NO_PAIRS) -> int:
     """Check an environment of yours as a run does at its start; the exit code is 1 if it cannot be used.
 
     The default models are built for it, too: one that only a model of your own could take gives 1 as well.
@@ -29,7 +24,8 @@ def check_env(
         env_kwargs: further arguments of the environment, as key=value.
     """
     found = environment(env, env_kwargs)
-    print(f"{env}\n  observation  {found.spaces.observation}\n  action       {found.spaces.action}")
+    observation, action = (" ".join(str(x).split()) for x in (found.spaces.observation, found.spaces.action))
+    print(f"{env}\n  observation  {observation}\n  action       {action}")
     limit = f"{found.episode_steps:,} steps" if found.episode_steps else "not known to gymnasium"
     print(f"  time limit   {limit}")
     one = made(found.EnvCls, found.env_kwargs, n_envs=2)

@@ -12,6 +12,7 @@ from typing import Annotated, NamedTuple
 import gymnasium
 import tyro
 
+from rlpyt.cli.arguments import named
 from rlpyt.cli.environment import INSTALL
 from rlpyt.cli.text import columns, did_you_mean
 from rlpyt.results import ATARI_SCORES
@@ -38,7 +39,7 @@ _GYMNASIUM: Mapping[str, tuple[str, tuple[str, ...], str]] = {
 """Module of gymnasium -> name, packages, and what installs them."""
 
 
-def envs(pattern: Annotated[str, tyro.conf.Positional] = "") -> int:
+def envs(pattern: Annotated[str, tyro.conf.Positional, named("[PATTERN]")] = "") -> int:
     """List the environments that are installed, and what is missing.
 
     Args:

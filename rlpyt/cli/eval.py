@@ -5,24 +5,23 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from rlpyt.cli.arguments import NO_PAIRS, Count, Modules, Pairs
+from rlpyt.cli.arguments import NO_PAIRS, Count, Modules, Pairs, Run, Text
 from rlpyt.cli.trained import read_trained
 from rlpyt.samplers import evaluate
 
 
 def eval_command(
-    run: Annotated[Path, tyro.conf.Positional],
+    run: Run,
     *,
     episodes: Count = 100,
     n_envs: Count = 10,
     sample: bool = False,
     seed: Count = 0,
-    snapshot: str | None = None,
+    snapshot: Text = None,
     json_output: Annotated[bool, tyro.conf.arg(name="json")] = False,
     env_kwargs: Pairs = NO_PAIRS,
     trust: Modules = (),

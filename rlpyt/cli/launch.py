@@ -12,7 +12,7 @@ from typing import Annotated
 
 import tyro
 
-from rlpyt.cli.arguments import OF_GRID, Count, Text, Whole, joined
+from rlpyt.cli.arguments import OF_GRID, Count, Text, Whole, joined, named
 from rlpyt.cli.launched import on_slot
 from rlpyt.cli.settings_file import taken_from
 from rlpyt.cli.slurm import executor_of
@@ -45,28 +45,23 @@ OF_THIS_MACHINE = {
 """Options that have no meaning beside --slurm, and what to do instead."""
 
 
-PAIRS = tyro.conf.arg(metavar="KEY=VALUE ...", help_behavior_hint="")
-
-
 @dataclass(kw_only=True)
 class Grid:
     """Run a grid side by side, or go on with it."""
 
-    vary: Annotated[tuple[str, ...], PAIRS] = ()
-    """Settings and their values, as algo.learning_rate=1e-3,3e-4. Several are crossed. Values that have a comma
-    are put into brackets: agent.model_kwargs.hidden_sizes=[64,64],[256]."""
+    vary: Annotated[tuple[str, ...], named("SETTING=VALUES ...")] = ()
+    """Settings to cross: algo.epochs=4,10, or with brackets agent.model_kwargs.hidden_sizes=[64,64],[256]."""
     seeds: Count = 1
-    """Runs of each setting; their seeds are 0, 1, ...."""
+    """Runs of each setting; their seeds are 0, 1, and so on."""
     runs_at_once: Whole = None
     """Runs side by side; the default is one for each core or device, and 20 jobs with --slurm."""
     affinity: Text = None
-    """Affinity code of the run slots, in the stead of --runs-at-once."""
-    slurm: Annotated[tuple[str, ...] | None, PAIRS] = None
-    """Run as jobs of SLURM, and what each of them asks for: partition=gpu,account=me,gpus_per_node=1,mem_gb=16. The
-    names are those of sbatch, and of submitit, which starts the jobs."""
+    """Affinity code of the run slots, in place of --runs-at-once."""
+    slurm: Annotated[tuple[str, ...] | None, named("KEY=VALUE ...")] = None
+    """Run as jobs of SLURM that ask for partition=gpu,gpus_per_node=1, named as by sbatch, or by submitit."""
     title: Text = None
     """Folder of the grid; the default is <algo>_<env>_grid."""
-    data_dir: str = "data"
+    data_dir: Annotated[str, named("TEXT")] = "data"
     """Folder of all grids."""
     retries: Count = 1
     """How often a run that fails is started again."""

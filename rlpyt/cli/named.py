@@ -52,8 +52,6 @@ def with_hooks(runner: MinibatchRlBase, given: Sequence[str | Hook]) -> Minibatc
     """
     hooks = [hook for hook in given if isinstance(hook, Hook)]
     texts = [text for text in given if isinstance(text, str)]
-    if isinstance(given, str) or len(hooks) + len(texts) < len(given):
-        raise TypeError(f"hooks is {given!r:.100}; expected a list of names, such as StopOnReturn(475), or of hooks.")
     for part in _named("--hooks", texts, HOOKS, "StopOnReturn(475,n_rows=2). A hook of your own needs a script"):
         of_run: Values = {}
         if part.name == "EpisodeVideo":
@@ -69,13 +67,12 @@ def tracking_of(texts: Sequence[str], project: str, group: str, recorded: bool =
     """Return the sinks of the trackers that are named; none is opened yet.
 
     Args:
-        texts: such as "tensorboard" and "wandb(project=mine)"; a script may give one alone.
+        texts: such as "tensorboard" and "wandb(project=mine)".
         project: or experiment of the tracker, where the text names none.
         group: of the tracker's run, where the text names none.
         recorded: whether the texts are those of a record, which may come from elsewhere.
     """
     has_tensorboard, sinks = False, list[Sink]()
-    texts = [texts] if isinstance(texts, str) else list(texts)
     for part in _named("--track", texts, TRACKERS, "wandb(project=mine)"):
         if part.name == "tensorboard":
             if part.settings:
@@ -86,7 +83,7 @@ def tracking_of(texts: Sequence[str], project: str, group: str, recorded: bool =
             cls: Any = {"wandb": WandbSink, "mlflow": MlflowSink, "trackio": TrackioSink}[part.name]
             own = {"experiment": project} if part.name == "mlflow" else {"project": project, "group": group}
             sinks.append(cls(**_settings("--track", part, cls, {}, own, recorded)))
-    return Tracking(has_tensorboard, sinks, texts)
+    return Tracking(has_tensorboard, sinks, list(texts))
 
 
 def recorded_trackers(params: Mapping[str, object]) -> tuple[str, ...]:

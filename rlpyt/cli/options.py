@@ -109,6 +109,7 @@ def _fields_of(part: Settings, are_meant: Callable[[str], bool], prefix: str = "
             continue
         spec: object = bool if kinds == {bool} else Annotated[object, _spec(hint)]
         about = tyro.conf.arg(
+            help_behavior_hint=lambda default: f"(default: {default})".replace("'", ""),
             help=" ".join(docs.get(f.name, "").split()),
             name=f"{prefix}{f.name}" if prefix else None,
             prefix_name=not prefix,

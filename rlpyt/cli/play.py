@@ -6,12 +6,11 @@ import inspect
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import gymnasium
-import tyro
 
-from rlpyt.cli.arguments import NO_PAIRS, Count, Modules, Pairs, Whole
+from rlpyt.cli.arguments import NO_PAIRS, Count, File, Modules, Pairs, Run, Text, Whole
 from rlpyt.cli.trained import Trained, read_trained
 from rlpyt.envs import EnvAdapter, EnvError, make_env, makes_vector_env
 from rlpyt.envs.making import call_text
@@ -33,13 +32,13 @@ _SUFFIXES = (".mp4", ".mkv", ".mov", ".avi")
 
 
 def play(
-    run: Annotated[Path, tyro.conf.Positional],
+    run: Run,
     *,
     episodes: Whole = None,
-    video: Path | None = None,
+    video: File = None,
     sample: bool = False,
     seed: Count = 0,
-    snapshot: str | None = None,
+    snapshot: Text = None,
     env_kwargs: Pairs = NO_PAIRS,
     trust: Modules = (),
 ) -> int:
@@ -47,7 +46,7 @@ def play(
 
     Args:
         run: directory of the run, such as data/ppo_CartPole-v1/run_0.
-        episodes: how many.
+        episodes: how many; the default is 3, and 1 for a file of --video.
         video: a file such as cartpole.mp4, or a folder with a file for each episode; needs no display.
         sample: sample actions instead of taking the most probable one.
         seed: of the first episode; the next ones have the next seeds.

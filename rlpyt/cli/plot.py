@@ -11,27 +11,26 @@ from typing import Annotated
 
 import tyro
 
-from rlpyt.cli.arguments import Text
+from rlpyt.cli.arguments import File, Text, named
 from rlpyt.results import find_runs, plot_study, read_study, write_page
 from rlpyt.run_records import STEPS, printable, refuse_link
 
 
 def plot(
-    folders: Annotated[tuple[Path, ...], tyro.conf.Positional],
+    folders: Annotated[tuple[Path, ...], tyro.conf.Positional, named("FOLDER ...")],
     *,
     y: Text = None,
-    x: str = STEPS,
-    out: Path | None = None,
-    page: Path | None = None,
+    x: Annotated[str, named("TEXT")] = STEPS,
+    out: File = None,
+    page: File = None,
 ) -> int:
     """Draw the runs of a folder; runs that differ in nothing but their seeds are one curve.
 
     Args:
-        folders: directories of a run, or of a grid of runs.
+        folders: directories of runs, or of grids of runs.
         y: column of progress.csv; the default is ReturnAverage, or GameScoreAverage of Atari games.
         x: column of the axis.
-        out: folder of the pictures; the default is plots in the folder of the runs, or here for several folders, and
-            in it a folder of the column's name if --y names one.
+        out: folder of the pictures; the default is plots in that of the runs, or here for several, and there that of y.
         page: HTML file with the pictures and tables, too; it needs no server.
     """
     if not folders:

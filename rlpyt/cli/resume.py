@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
-import tyro
-
-from rlpyt.cli.arguments import Modules, Names, Steps
+from rlpyt.cli.arguments import Modules, Names, Run, Steps, named
 from rlpyt.cli.named import TRACKERS, recorded_trackers, tracking_of
 from rlpyt.cli.next_steps import next_steps
 from rlpyt.cli.trained import reading_records
@@ -21,11 +18,11 @@ from rlpyt.runners.from_params import read_params
 
 
 def resume(
-    run: Annotated[Path, tyro.conf.Positional],
+    run: Run,
     *,
     n_steps: Steps = None,
     track: Names = (),
-    verbosity: Verbosity | None = None,
+    verbosity: Annotated[Verbosity | None, named("{table,lines,quiet}")] = None,
     trust: Modules = (),
 ) -> int:
     """Go on with a run from its newest checkpoint, to its end.

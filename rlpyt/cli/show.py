@@ -7,10 +7,8 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
 
-import tyro
-
+from rlpyt.cli.arguments import Run
 from rlpyt.cli.text import wrapped
 from rlpyt.cli.values import text_of
 from rlpyt.run_records import (
@@ -43,7 +41,7 @@ _TOLD = (
 """Settings that the first lines tell, or that say nothing about what was learned."""
 
 
-def show(run: Annotated[Path, tyro.conf.Positional]) -> int:
+def show(run: Run) -> int:
     """Show what a run was and where it stands; of a grid, a line for each run.
 
     Args:

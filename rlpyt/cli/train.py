@@ -304,7 +304,7 @@ def _read(what: str, default: ChoicesT, arguments: Sequence[str]) -> tuple[Choic
     def change(runner: MinibatchRlBase) -> MinibatchRlBase:
         Options = options_class(runner, Choices, left_out=("affinity", "settings", "n_replicas", "lag"))
         _refuse_names_of_others(rest, runner)
-        options: object = tyro.cli(Options, prog=prog, args=[*rest, *asked], description=f"{Choices.__doc__} {prog}")
+        options: object = tyro.cli(Options, prog=prog, args=[*rest, *asked], description=Choices.__doc__)
         return updated(runner, changes_of(options, runner))
 
     return choices, change
@@ -377,15 +377,13 @@ def record_of_path(path: Path) -> Path:
 
 def _refuse_names_of_others(arguments: Iterable[str], runner: MinibatchRlBase) -> None:
     """Refuse an option that has its name in another library, such as --algo.lr; the message has the name here."""
-    parts = {f"{part}.": vars(runner)[part] for part in ("sampler", "agent", "algo")}
-    places = {place: all_settings(part) for place, part in {"": runner, **parts}.items()}
-    known = {place + name for place, given in places.items() for name in given}
-    for argument in arguments:
-        option = argument.partition("=")[0]
+    parts = {"": runner, **{f"{part}.": vars(runner)[part] for part in ("sampler", "agent", "algo")}}
+    known = [place + name for place, part in parts.items() for name in all_settings(part)]
+    for option in (argument.partition("=")[0] for argument in arguments if argument.startswith("--")):
         name = option.removeprefix("--").replace("-", "_")
         here = ELSEWHERE.get(name.rpartition(".")[2])
-        found = next((place + here for place in places if here and place + here in known), None)
-        if option.startswith("--") and found and name not in known:
+        found = next((place for place in known if place.rpartition(".")[2] == here), None)
+        if found and name not in known:
             raise ValueError(f"there is no option {option}; did you mean --{found.replace('_', '-')}?")
 
 

@@ -81,9 +81,10 @@ def value_of(text: str, kinds: frozenset[type] = _ALL) -> object:
     is_name = str in kinds and re.match(r"[+-]?0\d", text)  # such as the number of a map, 007
     if not is_name and (value := _simple(text, kinds)) is not _NOT:
         return value
-    if dict in kinds and (text[:1] == "{" or _looks_like_dict(text)):
+    if dict in kinds and (text[:1] == "{" or re.match(r"\w+=", text)):
         return dict_of(text)
-    if list in kinds and (str not in kinds or _looks_like_list(text)):
+    looks_like_list = not _is_prose(text) and (text[:1] in ("[", "(") or len(split(text)) > 1)
+    if list in kinds and (str not in kinds or looks_like_list):
         return list_of(text)
     if str in kinds:
         if list in kinds and not _is_prose(text):
@@ -281,18 +282,6 @@ def _is_prose(text: str) -> bool:
     if text[0] in "[({":
         end = _ends(text)[0]
         return end != -1 and re.match(r"\s+\w", text[end + 1 :]) is not None
-    return any(_is_word(part) for part in split(text))
-
-
-def _is_word(part: str) -> bool:
-    """Return whether a part of a text between commas is neither a number nor a value between brackets or quotes."""
-    part = part.strip()
-    return bool(part) and _simple(part) is _NOT and part[0] not in "[({\"'"
-
-
-def _looks_like_list(text: str) -> bool:
-    return not _is_prose(text) and (text[:1] in ("[", "(") or len(split(text)) > 1)
-
-
-def _looks_like_dict(text: str) -> bool:
-    return re.match(r"\w+=", text) is not None
+    # A part between commas that is neither a number nor a value between brackets or quotes is a word.
+    parts = [part.strip() for part in split(text)]
+    return any(part and _simple(part) is _NOT and part[0] not in "[({\"'" for part in parts)

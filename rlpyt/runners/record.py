@@ -83,17 +83,19 @@ def at_default(part: Settings) -> set[str]:
     return {f"{name}.{place}" for name, x in parts.items() for place in at_default(x)} | set(_own_at_default(part))
 
 
-def _own_at_default(part: Settings) -> list[str]:
+def _own_at_default(part: object) -> list[str]:
     """Return the names of the settings of a part that have their default: the same object, value or empty container."""
-    found = list[str]()
-    own: Sequence[Field[object]] = fields(part) if is_dataclass(part) else ()
-    for f in own:
-        default = f.default if f.default_factory is MISSING else f.default_factory()
-        value = all_settings(part).get(f.name, MISSING)
-        same = isinstance(value, _PLAIN) and value == default
-        empty = isinstance(value, dict | list | tuple) and not value and not default
-        found += [f.name] if f.init and (value is default or same or empty) else []
-    return found
+    if not is_dataclass(part):
+        return []
+    given, own = all_settings(part), [f for f in fields(part) if f.init]
+    defaults = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in own}
+    return [name for name, default in defaults.items() if name in given and _is_default(given[name], default)]
+
+
+def _is_default(value: object, default: object) -> bool:
+    if isinstance(value, dict | list | tuple):
+        return value is default or (not value and not default)
+    return value is default or (isinstance(value, _PLAIN) and value == default)
 
 
 def settings_of_all_starts(runner: Settings, n_replicas: int) -> dict[str, object]:

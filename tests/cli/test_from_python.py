@@ -43,6 +43,7 @@ OPTIONS = "--algo.learning-rate 3e-4 --algo.epochs 2 --sampler.batch-B 4 --agent
 def test_a_call_is_the_run_of_the_command_line(kwargs, options, started):
     start, same = started("ppo", "CartPole-v1", **kwargs), start_of(["ppo", "CartPole-v1", *options.split()])
     assert record_of(start.runner) == record_of(same.runner)
+    assert repr(start.runner.n_steps) == repr(same.runner.n_steps)  # 50000 in both, and not 50000.0 in one record
     assert start[1:3] == same[1:3]
     assert start.choices.run_id == same.choices.run_id
 
@@ -72,7 +73,7 @@ def test_parts_hooks_and_environments_may_be_objects_of_the_users(started):
             ValueError,
             "^MinibatchRl.algo .*'epoch'. Did you mean epochs",
         ),
-        (("ppo", "CartPole-v1"), dict(n_steps="abc"), ValueError, "n_steps: got 'abc'; expected NUMBER"),
+        (("ppo", "CartPole-v1"), dict(n_steps="abc"), ValueError, "n_steps: got 'abc'; expected INT"),
         (("ppo", "CartPole-v1"), dict(resume="yes"), ValueError, "resume: got 'yes'; expected one of no, auto"),
         ((PPO, "CartPole-v1"), {}, TypeError, r"Write rlpyt.train\(\"ppo\", \"CartPole-v1\"\)"),
         (("ppo", own_cart_pole()), {}, TypeError, "a class or function that makes one"),

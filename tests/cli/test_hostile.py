@@ -153,7 +153,7 @@ MAKE = {"name": "gymnasium:make"}
 IDS = ("payload:X-v0", "run_0.pay load:X-v0", "payload:X:Y")
 PARTIAL = {"partial": {"function": MAKE, "args": ["payload:X-v0"], "keywords": {}}}
 RESUME, STARTS = ("resume",), ("resume", "train", "launch")
-CASES: list[tuple[str, Callable[[Path], None], tuple[str, ...]]] = [
+CASES: list[tuple[str, Callable[[Path], object], tuple[str, ...]]] = [
     *((f"id {x}", partial(setting, "sampler.env_kwargs", {"id": x}), RECORD) for x in IDS),
     ("evaluation's id", partial(setting, "sampler.eval_env_kwargs", {"id": IDS[1]}), RECORD),
     ("partial", partial(setting, "sampler.EnvCls", PARTIAL), RECORD),
@@ -182,7 +182,7 @@ CASES: list[tuple[str, Callable[[Path], None], tuple[str, ...]]] = [
     ("huge space", partial(changed, lambda p: p["spaces"]["observation"]["settings"].update(shape=[10**9] * 2)), AGENT),
     ("model of text", partial(setting, "agent.model_kwargs", {"hidden_sizes": "x"}), AGENT),
     ("bomb", bomb, AGENT),
-    ("no archive", lambda run: (run / "params.pkl").write_bytes(b"x" * 99) and None, AGENT),
+    ("no archive", lambda run: (run / "params.pkl").write_bytes(b"x" * 99), AGENT),
     ("other weights", partial(weights, {"agent_state_dict": {"x": [1]}, "cum_steps": 99}), AGENT),
     ("steps of text", partial(weights, {"agent_state_dict": {}, "cum_steps": "x"}), AGENT),
     ("linked record", partial(link, "params.json"), RECORD),

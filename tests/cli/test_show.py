@@ -30,7 +30,7 @@ from rlpyt.settings import all_settings
 )
 def test_show_tells_the_settings_that_differ_from_their_defaults(options, told, tmp_path):
     runner: Any = start_of(["ppo", "CartPole-v1", *options]).runner
-    record = record_of(runner)[0]
+    record: Any = record_of(runner)[0]
     (tmp_path / "params.json").write_text(json.dumps({"runner": record}))
     lines = [line.strip().partition(" = ") for line in run_lines(tmp_path)]
     shown = {place: value for place, equals, value in lines if equals}

@@ -10,7 +10,7 @@ import gymnasium
 import pytest
 
 from rlpyt.algos import DQN
-from rlpyt.cli import main
+from rlpyt.cli import main, next_steps
 from rlpyt.cli.algorithms import ALGORITHMS, OTHER_NAMES, algorithm, check_fits
 from rlpyt.cli.environment import environment
 from rlpyt.cli.launch import variants_of
@@ -140,6 +140,11 @@ def test_an_id_with_its_module_has_the_facts_of_the_id(name, same):
     assert one.EnvCls is other.EnvCls
     algo, same_algo = (algorithm("ppo").make(env).algo for env in (one, other))
     assert all_settings(algo) == all_settings(same_algo)
+
+
+def test_a_short_horizon_is_for_the_task_alone_that_it_fits():
+    names = ["Pendulum-v1", "MountainCarContinuous-v0", "InvertedPendulum-v5", "CartPole-v1"]
+    assert [vars(start_of(["ppo", name]).runner.algo)["discount"] for name in names] == [0.9, 0.99, 0.99, 0.98]
 
 
 @pytest.fixture
@@ -295,6 +300,28 @@ def test_help_has_defaults_and_docstrings_of_the_fields_and_no_class_and_no_weig
     assert not any(text in out.lower() for text in ("optim-cls", "optimcls", "state-dict"))
 
 
+@pytest.mark.parametrize(
+    ("env_id", "missing", "display", "expected"),
+    [
+        ("CartPole-v1", [], True, ["show R", "play R", "plot R"]),
+        ("CartPole-v1", [], False, ["show R", "play R --video R.mp4", "plot R"]),
+        ("CartPole-v1", ["imageio_ffmpeg", "matplotlib"], False, ["show R"]),
+        ("CartPole-v1", ["pygame"], True, ["show R", "plot R"]),
+        ("NotThere-v0", [], True, ["show R", "plot R"]),
+    ],
+)
+def test_the_end_of_a_run_offers_what_works_here(env_id, missing, display, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(next_steps, "has_display", lambda: display)
+    monkeypatch.setattr(next_steps, "find_spec", lambda name: None if name in missing else "there")
+    for name in ("params.json", "params.pkl", "progress.csv"):
+        (tmp_path / name).write_text("{}")
+    sampler = SerialSampler(gymnasium.make, {"id": env_id}, batch_T=1, batch_B=1)
+    lines = next_steps.next_steps(tmp_path, "R", sampler)
+    assert [line.partition("rlpyt ")[2] for line in lines] == expected
+    (tmp_path / "params.pkl").unlink()
+    assert not any("play" in line for line in next_steps.next_steps(tmp_path, "R", sampler)), "no weights"
+
+
 def test_a_run_is_trained_shown_resumed_and_started_again(in_folder, capsys):
     (in_folder / "my_small_envs.py").write_text(OWN)
     train = ["train", "ppo", "my_small_envs:make", "--env-kwargs", "steps=12", "--seed", "1", "--log-dir", "data/x"]
@@ -364,7 +391,7 @@ def test_a_settings_file_of_another_name_is_read_and_not_the_one_beside_it(in_fo
     def rate(file):
         return vars(start_of([f"out/{file}"]).runner.algo)["learning_rate"]
 
-    params = {"runner": record_of(start_of(["ppo", "CartPole-v1"]).runner)[0]}
+    params: Any = {"runner": record_of(start_of(["ppo", "CartPole-v1"]).runner)[0]}
     (in_folder / "out/run_0").mkdir(parents=True)
     (in_folder / "out/run_0/params.json").write_text(json.dumps(params))
     params["runner"]["settings"]["algo"]["settings"]["learning_rate"] = 0.123

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -16,7 +17,7 @@ from rlpyt.cli import main
 from rlpyt.cli.play import _environment as environment_of
 from rlpyt.cli.trained import Trained
 from rlpyt.envs import EnvError
-from rlpyt.envs.video import VideoFile, check_frames, frame_of
+from rlpyt.envs.video import VideoFile, check_frames, frame_of, numbered
 from rlpyt.logging import logger_context
 from rlpyt.results import find_runs
 from rlpyt.types import TrajInfo
@@ -45,7 +46,7 @@ def test_play_writes_a_frame_for_each_observation(run, tmp_path, capsys, monkeyp
     imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
     pytest.importorskip("pygame")
     monkeypatch.delenv("DISPLAY", raising=False)
-    assert main(["play", str(run), "--episodes", "1", "--video", str(tmp_path / "a.mp4")]) == 0
+    assert main(["play", str(run), "--video", str(tmp_path / "a.mp4")]) == 0
     steps = int(capsys.readouterr().out.splitlines()[-1].split(" steps")[0].split()[-1])
     n_frames, _ = imageio_ffmpeg.count_frames_and_secs(str(tmp_path / "a.mp4"))
     assert n_frames == steps + 1
@@ -197,25 +198,15 @@ def test_plot_takes_several_folders_and_tells_why_a_run_is_in_no_picture(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("options", "files"),
+    ("video", "n", "files"),
     [
-        (["--video", "a.mp4"], ["a.mp4"]),
-        (["--video", "a.mp4", "--episodes", "2"], ["a_0.mp4", "a_1.mp4"]),
-        (["--video", "films"], ["films/episode_0.mp4", "films/episode_1.mp4", "films/episode_2.mp4"]),
+        ("a.mp4", 1, ["a.mp4"]),
+        ("a.mp4", 2, ["a_0.mp4", "a_1.mp4"]),
+        ("films", 2, ["films/episode_0.mp4", "films/episode_1.mp4"]),
     ],
 )
-def test_one_episode_is_written_to_the_file_that_is_named(options, files, run, monkeypatch):
-    seen: list[str] = []
-    monkeypatch.setattr("rlpyt.cli.play.require_video", lambda: None)
-    monkeypatch.setattr("rlpyt.cli.play._environment", lambda *args: Screen())
-
-    def episode(trained: object, env: object, file: object, *args: object) -> str:
-        seen.append(str(file))
-        return "played"
-
-    monkeypatch.setattr("rlpyt.cli.play._episode", episode)
-    assert main(["play", str(run), *options]) == 0
-    assert seen == files
+def test_episodes_are_written_to_the_files_that_are_named(video, n, files):
+    assert [str(file) for file in numbered(Path(video), n)] == files
 
 
 def test_a_run_that_failed_without_weights_is_told_so(tmp_path, capsys):
