@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rlpyt.algos.graph_step import GraphStep
 from rlpyt.types import StateDict
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.torch_optim import step, without_compiler
@@ -60,11 +61,14 @@ class GradientDescent:
         self._modules = modules
         self._differentiated: list[torch.nn.Parameter] = []
         self._strides: list[tuple[int, ...]] = []
+        self._graph: GraphStep | None = None
         self._lay_out(self.parameters)
 
     def __call__(self, loss: torch.Tensor, learning_rate: float, clip_grad_norm: float) -> torch.Tensor:
         """Take one step down a scalar loss; return the gradient's norm before clipping, on the device."""
-        self._check_rates()
+        if self._graph is not None and torch.compiler.is_compiling():
+            return self._graph.step(loss if self._weighted is None else self._weighted(loss), learning_rate, clip_grad_norm)
+        self._set_rates(learning_rate)
         parameters = self.parameters
         if [parameter.stride() for parameter in parameters] != self._strides:
             self._lay_out(parameters)
@@ -80,10 +84,18 @@ class GradientDescent:
         except NotImplementedError:
             self._refuse_sparse(parameters)
             raise
-        for group, scale in zip(self.optimizer.param_groups, self._lr_scales(), strict=True):
-            group["lr"] = group["lr_given"] = scale * learning_rate
         step(self.optimizer)
         return grad_norm
+
+    def make_graph_ready(self, learning_rate: float) -> None:
+        """Let the next step be part of a graph, which changes the optimiser's tensors and none of its numbers.
+
+        Raises:
+            NotInGraph: if torch cannot capture the step of this optimiser.
+        """
+        self._set_rates(learning_rate)
+        if self._graph is None or not self._graph.is_of(self.optimizer):
+            self._graph = GraphStep(self.optimizer, self._lr_scales())
 
     @property
     def name(self) -> str:
@@ -109,8 +121,8 @@ class GradientDescent:
         """Return the attributes of a copy, without the backward pass: that is over the parameters of this one."""
         return {name: value for name, value in vars(self).items() if name != "_backward"} | {"_differentiated": []}
 
-    def _check_rates(self) -> None:
-        """Refuse a group whose learning rate is not that of the last step: the next one would set it in silence."""
+    def _set_rates(self, learning_rate: float) -> None:
+        """Set the rates of the groups for a step; refuse one that is not of the last step, as it would be lost."""
         for group in self.optimizer.param_groups:
             if group["lr"] != group.get("lr_given", group["lr"]):
                 raise ValueError(
@@ -118,6 +130,9 @@ class GradientDescent:
                     f"step sets it to {group['lr_scale']:g} of the algorithm's learning rate; expected it as it was. "
                     "Set the algorithm's learning_rate, to a schedule too, or the group's lr_scale."
                 )
+
+        for group, scale in zip(self.optimizer.param_groups, self._lr_scales(), strict=True):
+            group["lr"] = group["lr_given"] = scale * learning_rate
 
     def _lr_scales(self) -> list[float]:
         """Return the ratio of each group's learning rate to the learning rate of the start.

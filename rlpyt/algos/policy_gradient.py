@@ -65,7 +65,6 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
     """Base of A2C, PPO and V-trace."""
 
     bootstrap_value: ClassVar[bool] = True
-    compiled_losses: ClassVar[Sequence[str]] = ("loss",)
     agent_kind: ClassVar[str] = PolicyAgent.kind
     """Kind that the agent must have."""
     opt_info_fields: ClassVar[tuple[str, ...]] = (
@@ -143,14 +142,17 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
     def update(self, batch: UpdateRows, hyper: Hyper) -> dict[str, torch.Tensor]:
         """Take one gradient step down the loss of rows; return its metrics."""
         inputs = batch.rows, batch.init_rnn_state, hyper
-        after, computed = LossAfter(self), self.compiled(self.loss, by="model")
-        loss, metrics = tensors_and_metrics(self, "loss", computed(*inputs), 1)
-        self.loss_weight = batch.weight
-        weighted = self.descents.weighted
-        metrics = {name: weighted(x) for name, x in metrics.items()}
+        after, self.loss_weight = LossAfter(self), batch.weight
+        loss, metrics = self.compiled(self.take_steps, *inputs)
+        around = after.metrics(loss, lambda: tensors_and_metrics(self, "loss", self.loss(*inputs), 1)[0])
+        return metrics | {name: self.descents.weighted(x) for name, x in around.items()}
+
+    def take_steps(self, batch: Buffer, init_rnn_state: Buffer, hyper: Hyper) -> tuple[torch.Tensor, Numbers]:
+        """Take one gradient step down the loss of rows; return it, detached, and its metrics."""
+        loss, metrics = tensors_and_metrics(self, "loss", self.loss(batch, init_rnn_state, hyper), 1)
+        metrics = {name: self.descents.weighted(x) for name, x in metrics.items()}
         metrics["gradNorm"] = self.gradient_step(loss, hyper)
-        around = after.metrics(loss, lambda: tensors_and_metrics(self, "loss", computed(*inputs), 1)[0])
-        return metrics | {name: weighted(x) for name, x in around.items()}
+        return loss.detach(), metrics
 
     def loss(self, batch: Buffer, init_rnn_state: Buffer, hyper: Hyper) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss of rows, a mean over the valid ones, and its metrics by name: means too."""

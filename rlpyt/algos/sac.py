@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 
 from rlpyt.algos.metrics import Numbers
-from rlpyt.algos.qpg import QpgAlgo, bounded_target, draw_noise
+from rlpyt.algos.qpg import Draws, QpgAlgo, bounded_target, draw_noise
 from rlpyt.algos.replay_rows import Outputs, mean_loss, mean_of_rows
 from rlpyt.core import QpgPolicyAgent
 from rlpyt.functional import CountLike, ScheduleLike, clipped_double_q, soft_policy_loss, soft_value, temperature_loss
@@ -117,21 +117,27 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
             return -float(self.agent.distribution.n_free) if "agent" in vars(self) else 0.0
         return super().schedule_of(name)
 
+    def draw(self, batch: Buffer, policy_is_due: bool) -> Draws:
+        """Return the random numbers of an update, with the action values that V takes."""
+        target, drawn = draw_noise(self, batch), None
+        if self.n_target_q is not None:
+            drawn = torch.randperm(self.agent.n_q, generator=self.generator)[: int(self.n_target_q)]
+            drawn = buffer_to(drawn, self.agent.device)
+        return Draws(target, draw_noise(self, batch) if policy_is_due else None, drawn)
+
     @torch.no_grad()
     def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
         """Return y by the smallest target value of an action of the policy, its entropy, and the scaled rewards."""
         action, log_prob, _ = act(self.agent, outputs.next_online, outputs.noise)
         q = self.agent.target_q(outputs.next_target, action)
-        if self.n_target_q is not None:
-            drawn = torch.randperm(len(q), generator=self.generator)[: int(self.n_target_q)]
-            q = q[buffer_to(drawn, q.device)]
+        if self.draws.target_q is not None:
+            q = q[self.draws.target_q]
         value = soft_value(clipped_double_q(q), log_prob, alpha_of(self, hyper))
         return bounded_target(batch._replace(return_=batch.return_ * hyper.reward_scale), value, hyper)
 
     def update_policy(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> Numbers:
         """Climb the action values and the entropy; move alpha to where the entropy is the target's."""
-        noise, computed = draw_noise(self, batch), self.compiled(policy_loss, by="pi")
-        loss, log_prob, dist_info = computed(self, batch, features, noise, hyper)
+        loss, log_prob, dist_info = policy_loss(self, batch, features, self.draws.policy, hyper)
         alpha = alpha_of(self, hyper)
         grad_norm = self.descents.step("pi", loss, hyper)
         log_prob = log_prob.detach()
