@@ -85,7 +85,6 @@ durations: venv
 docs: venv
 	$(BIN)/python -m tests.names_page
 	$(BIN)/python -m tests.rooms_drawing
-	$(BIN)/python -m tests.test_rlpyt_0_1
 
 # Each peer in an environment of its own, from pinned versions.
 PEERS := stable_baselines3 tianshou torchrl sample_factory rllib

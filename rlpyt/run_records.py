@@ -144,6 +144,13 @@ def read_json(path: Path, needed: bool = True) -> tuple[Json, str]:
     return (content, "") if isinstance(content, dict) else ({}, f"{path.name} is not a dictionary")
 
 
+def inside(record: object, *path: str) -> object:
+    """Return what a record has at a path; None where it has nothing there."""
+    for name in path:
+        record = record.get(name) if isinstance(record, dict) else None
+    return record
+
+
 def run_status(directory: Path) -> tuple[str, str]:
     """Return how a run stands, and the reason for it, often empty.
 

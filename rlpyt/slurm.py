@@ -8,9 +8,9 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 _ANSWER_SECONDS = 60.0
 _ASK_SECONDS = 30.0
@@ -56,55 +56,27 @@ class JobState:
 # ---- at the moment of a signal ----
 
 
-@dataclass(frozen=True)
-class Ending:
-    """Cause of a signal that SLURM sends to a job, and what becomes of its run."""
+class Ending(NamedTuple):
+    """Cause of a signal that SLURM sends to a job. What becomes of the run is a table in docs/howto/launching.md."""
 
     cause: str
     """Who sends the signal, and why."""
-    shows: str
-    """What `squeue` shows of the job then."""
     requeue: Literal["never", "by SLURM", "at once", "when saved"]
     """Who puts the job into the queue again: SLURM has done it, or the job asks for it at once or at its end."""
-    outcome: str
-    """What becomes of the run."""
 
 
-CANCELLED = Ending(
-    "`scancel ID`, by you or an administrator",
-    "COMPLETING",
-    "never",
-    "saves its work and ends; it is not started again, and the launcher reports it as failed",
-)
-REQUEUED = Ending(
-    "`scontrol requeue`, preemption without grace, a node that is taken down",
-    "COMPLETING, one restart more",
-    "by SLURM",
-    "saves its work if it can before SLURM's KillWait is over; goes on under the same number",
-)
+CANCELLED = Ending("scancel ID, by you or an administrator", "never")
+REQUEUED = Ending("scontrol requeue, preemption without grace, a node that is taken down", "by SLURM")
 TIME_IS_OVER = Ending(
-    "the time of the job is over, or it is preempted without grace where PreemptMode is CANCEL",
-    "COMPLETING with a reason, such as TimeLimit, or a PreemptTime",
-    "at once",
-    "the job asks for its place in the queue; then as in the row above",
+    "the time of the job is over, or it is preempted without grace where PreemptMode is CANCEL", "at once"
 )
 WARNED = Ending(
-    "the signal before the end of the time, preemption with a grace time, `scancel --signal=TERM`",
-    "RUNNING",
-    "when saved",
-    "saves its work until ten seconds before the end of the job, which then asks for its place in the queue",
+    "the signal before the end of the time, preemption with a grace time, scancel --signal=TERM", "when saved"
 )
-ENDINGS = (CANCELLED, REQUEUED, TIME_IS_OVER, WARNED)
-"""Rows of the table in docs/howto/launching.md."""
 
 
 def ending_of(state: JobState | None, restarts: int) -> Ending:
-    """Return what SLURM does to a job that has got a signal.
-
-    Args:
-        state: of the job now; None if SLURM does not answer.
-        restarts: of the job when it started.
-    """
+    """Return what SLURM does to a job that has got a signal, by its state now and its restarts when it started."""
     if state is None or state.name in ("RUNNING", "SIGNALING"):
         return WARNED
     if state.restarts > restarts or state.waits:
@@ -155,19 +127,13 @@ class Slurm:
 
     def cancel(self, job_id: str, waiting_only: bool = False) -> None:
         """End a job, or take it out of the queue only if it waits there; this does not wait either."""
-        options = ["--state=PENDING"] if waiting_only else []
+        command = ["scancel", *(["--state=PENDING"] if waiting_only else []), job_id]
         null = subprocess.DEVNULL
         with suppress(OSError):
-            self._cancelling.append(
-                subprocess.Popen(
-                    ["scancel", *options, job_id],
-                    stdin=null,
-                    stdout=null,
-                    stderr=null,
-                    start_new_session=True,
-                    env=_environment(),
-                )
+            process = subprocess.Popen(
+                command, stdin=null, stdout=null, stderr=null, start_new_session=True, env=_environment()
             )
+            self._cancelling.append(process)
         self.ask_soon(job_id)
 
 
@@ -201,13 +167,13 @@ def _of_accounting(job_ids: list[str]) -> dict[str, JobState]:
 
 def _state(row: Mapping[str, str]) -> JobState:
     restarts, end = row["RestartCnt"], row["EndTime"]
-    state = JobState(
+    return JobState(
         row["State"],
         "" if row["Reason"] == "None" else row["Reason"],
         int(restarts) if restarts.isdigit() else 0,
         row["PreemptTime"][:1].isdigit(),
+        datetime.fromisoformat(f"{end}+00:00").timestamp() if end[:1].isdigit() else None,
     )
-    return replace(state, end=datetime.fromisoformat(f"{end}+00:00").timestamp()) if end[:1].isdigit() else state
 
 
 def _called(*command: str) -> tuple[int, str, str]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -89,31 +90,45 @@ class ThreadReplicas(Replicas):
         return run
 
 
+def in_threads(work: Callable[[ThreadReplicas], T], world_size: int = 2) -> list[Any]:
+    """Return what a function returns, or raises, in each of some replicas; the table of a deadlock breaks."""
+    table = Table(world_size)
+    results: list[Any] = [None] * world_size
+
+    def run(rank: int) -> None:
+        try:
+            results[rank] = work(ThreadReplicas(rank, table))
+        except BaseException as error:
+            results[rank] = error
+
+    contexts = [contextvars.copy_context() for _ in range(world_size)]
+    threads = [threading.Thread(target=contexts[rank].run, args=(run, rank), daemon=True) for rank in range(world_size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=10 * _SECONDS)
+        assert not thread.is_alive(), "a replica hangs"
+    return results
+
+
 def run_replicas(world_size: int, work: Callable[[Replicas], T]) -> list[T]:
     """Return what a function returns in each of some replicas.
 
     Raises:
         BaseException: the first error of one of them that is no consequence of another's.
     """
-    table = Table(world_size)
-    results: list[Any] = [None] * world_size
-    errors: list[BaseException] = []
 
-    def run(rank: int) -> None:
-        replicas = ThreadReplicas(rank, table)
+    def to_the_end(replicas: ThreadReplicas) -> T:
         try:
-            results[rank] = work(replicas)
+            result = work(replicas)
             replicas.exchange("end", None)
-        except BaseException as error:
-            table.barrier.abort()  # the others do not wait for it
-            errors.append(error)
+        except BaseException:
+            replicas._table.barrier.abort()  # the others do not wait for it
+            raise
+        return result
 
-    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(world_size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=10 * _SECONDS)
-        assert not thread.is_alive(), "a replica hangs"
+    results = in_threads(to_the_end, world_size)
+    errors = [result for result in results if isinstance(result, BaseException)]
     for error in sorted(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError)):
         raise error
     return results

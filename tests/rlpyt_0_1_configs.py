@@ -37,19 +37,6 @@ _DQN: Numbers = {
     "sampler.eval_max_trajectories": 100,
 }
 _ALL_THREE: Numbers = {"algo.double_dqn": True, "algo.prioritized_replay": True, "model.dueling": True}
-_DEBUG: Numbers = {
-    "sampler.batch_T": 8,
-    "sampler.batch_B": 2,
-    "sampler.max_decorrelation_steps": 20,
-    "sampler.eval_max_steps": 8_000,
-    "sampler.eval_max_trajectories": 4,
-    "runner.n_steps": 3e4,
-    "runner.log_interval_steps": 1e4,
-    "algo.min_steps_learn": 10_000,
-    "algo.replay_size": 10_000,
-    "algo.eps_steps": 2e4,
-}
-_DQN_DEBUG: Numbers = {name: x for name, x in _DQN.items() if name != "algo.replay_size"}
 
 _R2D1: Numbers = {
     "algo.discount": 0.997,
@@ -103,23 +90,6 @@ _LONG: Numbers = {
     "sampler.eval_max_steps": 168_000,
     "env.episodic_lives": False,
 }
-_PROFILE: Numbers = {
-    **_LONG,
-    "runner.n_steps": 1e6,
-    "runner.log_interval_steps": 1e6,
-    "algo.min_steps_learn": 50_000,
-    "sampler.eval_max_trajectories": 2,
-}
-
-
-def _on_machine(n_envs: int, eval_n_envs: int, trajectories: int) -> Numbers:
-    return {
-        **_LONG,
-        "sampler.batch_B": n_envs,
-        "sampler.eval_n_envs": eval_n_envs,
-        "sampler.eval_max_steps": 28_000 * eval_n_envs,
-        "sampler.eval_max_trajectories": trajectories,
-    }
 
 
 _A2C: Numbers = {
@@ -216,11 +186,6 @@ _ONE_SYNC: Numbers = {"algo.updates_per_sync": 1}
 OLD: Mapping[str, Mapping[str, Numbers]] = {
     "atari_dqn": {
         "dqn": _DQN,
-        "double": {**_DQN, "algo.double_dqn": True},
-        "prioritized": {**_DQN, "algo.prioritized_replay": True},
-        "dueling": {**_DQN, "model.dueling": True},
-        "double_pri_duel": {**_DQN, **_ALL_THREE},
-        "catdqn": {**_DQN, "algo.learning_rate": 2.5e-4},
         "ernbw": {**_DQN, **_ALL_THREE, "algo.n_step_return": 3, "algo.learning_rate": 6.25e-5},
         "rmsprop": {
             **_DQN,
@@ -229,82 +194,18 @@ OLD: Mapping[str, Mapping[str, Numbers]] = {
             "algo.learning_rate": 2.5e-4,
             "runner.n_steps": 15e6,
         },
-        "fast_log": {
-            **_DQN,
-            "runner.n_steps": 15e6,
-            "runner.log_interval_steps": 1e5,
-            "sampler.eval_max_steps": 70e3,
-            "sampler.eval_max_trajectories": 50,
-        },
-        "short_run": {**_DQN, "runner.n_steps": 15e6},
-        "no_eval": {**_DQN, "sampler.eval_n_envs": 0, "runner.log_interval_steps": 100_000},
-        "serial": {**_DQN, "sampler.batch_T": 8, "sampler.batch_B": 2},
-        "cpu": {**_DQN, "sampler.batch_T": 4, "sampler.batch_B": 4},
-        "debug": {**_DQN, **_DEBUG},
-        "debug_vec_eps": {
-            **_DQN,
-            **_DEBUG,
-            "sampler.batch_T": 4,
-            "sampler.batch_B": 4,
-            "agent.eps_final_min": 0.001,
-        },
         "async_big": {**_DQN, "sampler.batch_T": 4, "sampler.batch_B": 256, "eval_n_envs": 10},
-    },
-    "atari_dqn_debug": {
-        "dqn": {**_DQN_DEBUG, "algo.replay_buffer": None, "sampler.collector": None},
-        "double_pri_duel": {**_DQN_DEBUG, **_ALL_THREE},
-        "catdqn": {**_DQN_DEBUG, "algo.learning_rate": 2.5e-4},
-        "ernbw": {**_DQN_DEBUG, "algo.n_step_return": 3, "algo.learning_rate": 6.25e-5},
-        "reset_collector": {**_DQN_DEBUG, "sampler.collector": "reset_collector"},
-        "monolithic_uniformframe": {**_DQN_DEBUG, "algo.replay_buffer": "monolithic_uniform_frame"},
-        "uniform_noframe": {**_DQN_DEBUG, "algo.replay_buffer": "uniform_noframe"},
     },
     "atari_r2d1": {
         "r2d1": _R2D1,
         "r2d1_long": _LONG,
-        "r2d1_profile": _PROFILE,
-        "r2d1_prof_halftrain": {**_PROFILE, "algo.batch_B": 32, "algo.replay_ratio": 0.5},
-        "r2d1_prof_quartertrain": {**_PROFILE, "algo.batch_B": 16, "algo.replay_ratio": 0.25},
-        "r2d1_long_4tr": {
-            **_LONG,
-            "algo.replay_ratio": 4,
-            "sampler.eval_n_envs": 12,
-            "sampler.eval_max_steps": 336_000,
-        },
-        "async_gpu": _on_machine(256, 20, 100),
-        "r2d1_test": {
-            **_LONG,
-            "sampler.batch_B": 8,
-            "sampler.batch_T": 5,
-            "sampler.max_decorrelation_steps": 20,
-            "env.episodic_lives": True,
-            "algo.replay_size": 100_000,
-            "algo.batch_B": 16,
-            "algo.batch_T": 10,
-            "algo.warmup_T": 5,
-            "algo.min_steps_learn": 10_000,
-            "algo.eps_steps": 1e5,
-            "algo.store_rnn_state_interval": 5,
-            "sampler.eval_n_envs": 8,
-            "sampler.eval_max_steps": 12_000,
-            "sampler.eval_max_trajectories": 8,
-            "runner.log_interval_steps": 1e5,
-        },
-        "async_alt_pabti": _on_machine(264, 44, 120),
-        "async_alt_dgx": _on_machine(312, 78, 210),
-        "async_alt_got": _on_machine(252, 36, 100),
-        "async_gpu_dgx": _on_machine(312, 39, 210),
     },
     "atari_ff_a2c": {
         "0": _A2C,
-        "low_lr": {**_A2C, "algo.learning_rate": 4e-4},
-        "2gpu": {**_A2C, "sampler.batch_B": 16},
     },
     "atari_ff_ppo": {"0": {**_PPO, **_EPOCHS}},
     "atari_lstm_a2c": {
         "0": {**_A2C, "env.num_img_obs": 1, "sampler.batch_T": 20},
-        "4frame": {**_A2C, "env.num_img_obs": 4, "sampler.batch_B": 16, "algo.learning_rate": 1e-4},
-        "like_ff": {**_A2C, "env.num_img_obs": 4, "algo.learning_rate": 7e-4},
     },
     "atari_lstm_ppo": {"0": {**_PPO, "env.num_img_obs": 1}},
     "mujoco_a2c": {
@@ -326,23 +227,17 @@ OLD: Mapping[str, Mapping[str, Numbers]] = {
     "mujoco_ppo": {
         "ppo_1M_serial": _MUJOCO_PPO,
         "ppo_1M_cpu": {**_MUJOCO_PPO, **_ONE_MINIBATCH},
-        "ppo_32ep_1mb": {**_MUJOCO_PPO, **_ONE_MINIBATCH},
     },
     "mujoco_ddpg": {
         "ddpg_from_td3_1M_serial": _DDPG,
-        "ddpg_from_td3_serial_bstl": {**_DDPG, **_BSTL},
-        "async_serial": {**_DDPG, **_ONE_SYNC, "sampler.batch_T": 5},
     },
     "mujoco_td3": {
         "td3_1M_serial": _TD3,
-        "td3_serial_bstl": {**_TD3, **_BSTL},
         "async_cpu": {**_TD3, **_BSTL, **_ONE_SYNC, "sampler.batch_T": 5, "sampler.batch_B": 3},
     },
     "mujoco_sac": {"sac_1M_serial": _SAC, "sac_serial_bstl": {**_SAC, **_BSTL}},
     "mujoco_sac_v": {
-        "sac_1M_serial": _SAC_V,
-        "sac_serial_bstl": {**_SAC_V, **_BSTL},
         "async_gpu": {**_SAC_V, **_BSTL, **_ONE_SYNC, "sampler.batch_T": 5, "sampler.batch_B": 3},
     },
 }
-"""Study -> configuration -> its numbers, all those of rlpyt 0.1."""
+"""Study -> configuration -> its numbers: the first of each study, and those that differ from it in kind."""

@@ -84,18 +84,6 @@ def test_the_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path, run_scrip
     run_script(script)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name in LONG], ids=lambda page: page.name)
-def test_the_blocks_of_a_page_run_as_long_as_it_says(
-    page: Path, tmp_path: Path, run_script: Callable[..., None]
-) -> None:
-    """But for runs that workers take part in, which are long."""
-    code = split(page)[1]
-    script = tmp_path / "page.py"
-    script.write_text(re.sub(r"\bn_steps=[\d_]+", "n_steps=1_024", code) if "__main__" in code else code)
-    run_script(script)
-
-
 def test_the_tutorial_word_by_word(
     tmp_path: Path, run_script: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,12 +313,6 @@ def test_page_has_the_public_names() -> None:
 def test_page_has_the_drawing_of_the_rooms() -> None:
     on_page = rooms_drawing.drawn(rooms_drawing.PAGE.read_text())
     assert on_page == rooms_drawing.rendered(rooms_drawing.arrows()), "draw it again: python -m tests.rooms_drawing"
-
-
-def test_drawing_has_an_arrow_for_an_import() -> None:
-    drawing = rooms_drawing.rendered({"algos": {"replays", "types"}, "replays": {"core"}, "core": {"types"}})
-    assert "    algos --> replays\n    replays --> core\n    core --> floor2\n" in drawing
-    assert 'floor2["floor 2: types"]' in drawing
 
 
 def test_page_has_the_keys_of_affinity() -> None:

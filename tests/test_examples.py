@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from rlpyt import agents, algos
@@ -89,22 +88,6 @@ def test_the_grid_runs_and_is_found_finished(run_script: Callable[..., None], tm
         assert read_progress(run_dir)["Diagnostics/CumSteps"][-1] == 1024
 
 
-@pytest.mark.nightly
-def test_the_grid_has_the_same_numbers_through_submitit(run_script: Callable[..., None], tmp_path):
-    pytest.importorskip("submitit", reason="the extra `cluster` is not installed")
-    launch(run_script, "grid.py")
-    (tmp_path / "jobs").mkdir()
-    process = python(tmp_path / "jobs", EXAMPLES / "grid.py", "--smoke", "--submitit")
-    assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
-    assert len(list((tmp_path / "jobs/data/jobs").glob("*_result.pkl"))) == 2
-    timed = ("Time", "PerSecond", "Seconds", "Fraction")
-    for rate, run_dir in grid_runs(tmp_path / "jobs").items():
-        there, here = read_progress(run_dir), read_progress(grid_runs(tmp_path)[rate])
-        assert len(here["ReturnAverage"]) == 2
-        for name in (name for name in here if not any(word in name for word in timed)):
-            np.testing.assert_array_equal(there[name], here[name], name)
-
-
 def test_the_search_runs(run_script: Callable[..., None], tmp_path, capsys):
     launch(run_script, "search.py")
     assert "Best: trial_" in capsys.readouterr().out
@@ -157,10 +140,6 @@ def test_every_setting_that_can_be_is_scheduled():
     shown = {name for part in parts for name in scheduled(type(part)) if callable(all_settings(part)[name])}
     kinds = [kind for module in (algos, agents) for kind in vars(module).values() if isinstance(kind, type)]
     assert {name for kind in kinds if issubclass(kind, Settings) for name in scheduled(kind)} == shown
-
-
-def test_custom_environment_is_short():
-    assert len((EXAMPLES / "custom_environment.py").read_text().splitlines()) < 60
 
 
 def test_wrong_option_of_the_main_job_is_refused_before_anything_starts(run_script: Callable[..., None], tmp_path):

@@ -64,10 +64,6 @@ def test_both_syntaxes_are_tuples_with_names():
     assert ByClass.__doc__ == "A docstring."
 
 
-def test_names_may_be_given_in_one_string():
-    assert namedarraytuple("T", "a b, c")._fields == ("a", "b", "c")
-
-
 def test_the_same_names_give_the_same_type_and_others_do_not():
     assert namedarraytuple("T", ["a", "b"]) is namedarraytuple("T", "a b")
     assert namedarraytuple("T", ["b", "a"]) is not namedarraytuple("T", ["a", "b"])
@@ -82,12 +78,6 @@ def test_defaults_and_keywords():
     assert ByClass._make([1, 2, 3]) == (1, 2, 3)
 
 
-def test_methods_and_properties_of_a_class_stay():
-    a = ByClass(np.ones(2), np.ones(2))
-    assert a.total() == 4
-    assert a.twice.tolist() == [2, 2]
-
-
 class Longer(ByClass):
     w: Any = 7
 
@@ -98,15 +88,6 @@ def test_a_subclass_adds_fields_to_those_it_inherits():
     assert (a.x, a.y, a.z, a.w) == (1, 2, None, 7)
     assert Longer(1, 2, w=3)["w"] == 3
     assert ByClass._fields == ("x", "y", "z")
-
-
-def test_a_subclass_without_fields_keeps_those_of_its_base():
-    class Same(ByClass):
-        def more(self) -> int:
-            return 1
-
-    assert Same._fields == ByClass._fields
-    assert Same(1, 2).more() == 1
 
 
 def test_class_variables_are_no_fields():
@@ -196,15 +177,6 @@ def test_one_index_reads_every_field(kind, key):
         assert np.array_equal(b[name], a[name][key])
 
 
-@pytest.mark.parametrize("kind", [np, torch])
-def test_masks_and_numpy_integers_are_indices(kind):
-    a = make(kind)
-    mask = np.arange(12).reshape(4, 3) % 2 == 0
-    key = mask if kind is np else torch.from_numpy(mask)
-    assert a[key].y.shape == (6, 2)
-    assert a[np.int64(1)].x.shape == (3,)
-
-
 def test_slices_are_views():
     a = make(np)
     a[1:3].x[:] = -1
@@ -217,13 +189,6 @@ def test_none_is_an_empty_place_at_any_depth():
     assert (b.x, b.y.x, b.y.y, b.z) == (1, None, 1, None)
     a[0] = ByClass(5, ByCall(None, 6), 7)
     assert (a.x[0], a.y.y[0]) == (5, 6)
-
-
-def test_nested_tuples_are_indexed_to_the_leaves():
-    a = ByCall(make(np), make(torch))
-    assert a[2, 1].x.x == 7
-    assert a[2, 1].y.x == 7
-    assert type(a[0].x) is ByCall
 
 
 def test_a_bad_index_names_the_field_and_its_shape():

@@ -6,12 +6,10 @@ import importlib
 import inspect
 import os
 import pickle
-import re
 import subprocess
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterable
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -28,14 +26,14 @@ from torch import nn
 import rlpyt
 from rlpyt import agents, algos, distributions, envs, replays, runners, samplers
 from rlpyt.compat.functions import iterate_mb_idxs, save__init__args, update_state_dict
-from rlpyt.compat.methods import CALLED_WITH, OLD_ARGUMENTS, OLD_ATTRIBUTES, OLD_METHODS
-from rlpyt.compat.names import FOLDERS, NAMES, SETTINGS, OldModule
+from rlpyt.compat.methods import CALLED_WITH, OLD_ARGUMENTS, OLD_METHODS
+from rlpyt.compat.names import NAMES, SETTINGS, OldModule
 from rlpyt.envs import EnvSpaces
 from rlpyt.logging import read_progress
 from rlpyt.old_rlpyt import ON_OLD_PATHS, PAGE, check_class
 from rlpyt.utils.affinity import AttrDict
 from tests.algos.small_problems import RandomEnv, batches, set_up
-from tests.markdown import ROOT, tables
+from tests.markdown import ROOT
 from tests.toy_envs import CountingEnv
 
 ENTRIES = [(module, name, where) for module, names in NAMES.items() for name, where in names.items()]
@@ -151,51 +149,28 @@ def test_old_modules_hide_nothing_of_today():
         assert not path.with_suffix(".py").exists()
 
 
-@pytest.mark.parametrize("folder", ["projects", "experiments.scripts", "agents.pg"])
+@pytest.mark.parametrize("folder", ["projects", "agents.pg"])
 def test_own_files_in_a_folder_of_an_old_name_need_no_init_file(folder, tmp_path, monkeypatch):
-    place = tmp_path.joinpath(*folder.split("."))
-    for name in [name for name in sys.modules if f"{name}.".startswith(f"rlpyt.{folder}.")]:
-        monkeypatch.delitem(sys.modules, name)
-    for package in {rlpyt, importlib.import_module("rlpyt.agents")}:
+    for package in (rlpyt, agents):
         own = tmp_path.joinpath(*package.__name__.split(".")[1:])
         monkeypatch.setattr(package, "__path__", [*package.__path__, str(own)])
+    place = tmp_path.joinpath(*folder.split("."))
     (place / "__pycache__").mkdir(parents=True)
-    importlib.invalidate_caches()
-    if folder != "agents.pg":
-        with pytest.raises(ImportError, match="no counterpart"):
-            importlib.import_module(f"rlpyt.{folder}.mine")
     (place / "mine.py").write_text("x = 1")
     importlib.invalidate_caches()
+    before = {name: sys.modules.pop(name) for name in list(sys.modules) if f"{name}.".startswith(f"rlpyt.{folder}.")}
     try:
         assert importlib.import_module(f"rlpyt.{folder}.mine").x == 1
-        if folder == "agents.pg":
-            with pytest.warns(DeprecationWarning, match="CategoricalPgAgent"):
-                exec("from rlpyt.agents.pg.categorical import CategoricalPgAgent", {})
     finally:
-        for name in [name for name in sys.modules if f"{name}.".startswith(f"rlpyt.{folder.split('.')[0]}.")]:
-            if folder != "agents.pg" or name.startswith("rlpyt.agents.pg"):
-                del sys.modules[name]
+        for name in [name for name in sys.modules if f"{name}.".startswith(f"rlpyt.{folder}.")]:
+            del sys.modules[name]
+        sys.modules.update(before)
 
 
 def test_the_modules_that_old_paths_lead_through_are_listed():
     steps = {".".join(words[:n]) for path in NAMES if (words := path.split(".")) for n in range(2, len(words) + 1)}
     root = Path(rlpyt.__file__).parents[1]
     assert {name for name in steps if root.joinpath(*name.split(".")).with_suffix(".py").exists()} == ON_OLD_PATHS
-
-
-def test_python_runs_the_package_and_an_own_module_of_it(tmp_path):
-    shown = subprocess.run(
-        [sys.executable, "-m", "rlpyt", "--version"], capture_output=True, text=True, timeout=100, check=False
-    )
-    assert shown.stdout == f"rlpyt {rlpyt.__version__}\n", shown.stderr
-    own = tmp_path / "mine.py"
-    own.write_text("if __name__ == '__main__': print('runs')")
-    script = (
-        f"import runpy, rlpyt; rlpyt.__path__.append({str(tmp_path)!r}); "
-        "runpy.run_module('rlpyt.mine', run_name='__main__')"
-    )
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=False)
-    assert result.stdout == "runs\n", result.stderr
 
 
 def test_an_old_import_line_is_the_first_line_of_a_script():
@@ -243,21 +218,6 @@ def test_collectors_and_agents_go_by_their_old_names_too():
         assert vars(agents)[name] is vars(agents)[name.replace("Alternating", "")]
 
 
-def test_a_sampler_takes_the_classes_of_rlpyt_0_1():
-    sampler = samplers.SerialSampler(
-        CountingEnv,
-        {},
-        batch_T=3,
-        batch_B=2,
-        CollectorCls=samplers.CpuWaitResetCollector,
-        eval_CollectorCls=samplers.SerialEvalCollector,
-        eval_n_envs=1,
-        eval_max_steps=20,
-    )
-    assert sampler.batch_size == 6
-    assert not sampler.resets_mid_batch
-
-
 def test_the_mixins_tell_a_model_what_they_told_it():
     image = EnvSpaces(Box(0, 255, (4, 8, 9), np.uint8), Discrete(5))
     assert agents.AtariMixin().make_env_to_model_kwargs(image) == {"image_shape": (4, 8, 9), "output_size": 5}
@@ -298,15 +258,6 @@ def test_save__init__args_sets_what_a_subclass_and_its_base_were_given():
     private = SimpleNamespace(a=1)
     save__init__args({"self": private, "a": 2})
     assert vars(private) == {"a": 1}
-
-
-def test_an_algorithm_may_save_its_arguments_as_in_rlpyt_0_1():
-    class Mine(algos.PPO):
-        def __init__(self, discount: float = 0.9, optim_kwargs: Any = None, kl_coeff: float = 0.5) -> None:
-            save__init__args(locals())
-
-    mine = Mine(discount=0.8, kl_coeff=2.0)
-    assert (mine.discount, vars(mine)["kl_coeff"], mine.learning_rate) == (0.8, 2.0, 1e-3)
 
 
 def test_attr_dict_copies_what_is_an_attr_dict_within():
@@ -486,113 +437,12 @@ def test_a_setting_without_a_choice_is_refused_with_what_to_do(AlgoCls, name):
     assert "Did you mean" not in str(error.value)
 
 
-def test_old_settings_are_sentences_and_no_class_of_today_has_them():
-    known = {
-        p
-        for Cls in vars(algos).values()
-        if isinstance(Cls, type) and issubclass(Cls, algos.RlAlgorithm)
-        for p in Cls.__init__.__annotations__
-    }
-    assert not known & set(SETTINGS)
-    assert all(text[0].isupper() and text.endswith((" it.", " there.", "the algorithm.")) for text in SETTINGS.values())
-
-
 def test_hyper_parameters_by_position_are_refused():
     with pytest.raises(TypeError, match=r"A2C: got 2 hyper-parameters without a name, 0.99 first; expected each by"):
         algos.A2C(0.99, 1e-3)  # type: ignore[call-arg]
 
 
 # ---- the page ----
-
-
-def same_names() -> str:
-    """Return where names are that are called as before, as a list in Markdown."""
-    rooms: dict[str, dict[str, None]] = {}
-    for _, name, where in MOVED:
-        room, _, new = where.rpartition(".")
-        if new == name:
-            rooms.setdefault(room, {})[f"`{name}`"] = None
-    return items(f"from {room} import: {', '.join(sorted(names))}" for room, names in sorted(rooms.items()))
-
-
-def items(texts: Iterable[str]) -> str:
-    """Return a list in Markdown, of lines of at most 100 characters."""
-    fill = partial(textwrap.fill, width=100, break_long_words=False, break_on_hyphens=False)
-    return "".join(fill(text, initial_indent="- ", subsequent_indent="  ") + "\n" for text in texts)
-
-
-def other_names() -> list[list[str]]:
-    """Return the names that are others now."""
-    found = {f"{old} in `{module}`" if old == "`AgentInfo`" else old: f"`{new}`" for module, old, new in renamed()}
-    return [["rlpyt 0.1", "now"], *([old, new] for old, new in found.items())]
-
-
-def renamed() -> list[tuple[str, str, str]]:
-    return [(m, f"`{name}`", new) for m, name, new in MOVED if new.rpartition(".")[2] != name]
-
-
-def gone_names() -> str:
-    """Return the names without a counterpart, by what to do instead, as a list in Markdown."""
-    reasons: dict[str, dict[str, None]] = {}
-    for module, name in GONE:
-        reasons.setdefault(NAMES[module][name], {})[f"`{name}`"] = None
-    for path, text in FOLDERS.items():
-        reasons.setdefault(text, {})[f"`{path.removeprefix('rlpyt.')}`"] = None
-    return items(f"{', '.join(names)}: {text}." for text, names in reasons.items())
-
-
-def old_methods() -> list[list[str]]:
-    return [["class", "method", "what to do"], *of_classes(OLD_METHODS)]
-
-
-def old_attributes() -> list[list[str]]:
-    return [["class", "attribute", "what to do"], *of_classes(OLD_ATTRIBUTES)]
-
-
-def of_classes(table: dict[str, dict[str, str]]) -> list[list[str]]:
-    """Return rows of a class, its old names, and what to do about them."""
-    rows: dict[tuple[str, str], list[str]] = {}
-    for base, names in table.items():
-        for name, text in names.items():
-            rows.setdefault((base, text), []).append(f"`{name}`")
-    return [[f"`{base}`", ", ".join(names), text] for (base, text), names in rows.items()]
-
-
-def old_settings() -> list[list[str]]:
-    return [["setting", "what to do"], *([f"`{name}`", text] for name, text in SETTINGS.items())]
-
-
-@pytest.mark.parametrize("names", [same_names, gone_names])
-def test_the_lists_of_the_page_are_those_of_the_module(names):
-    assert f"\n\n{names()}" in (ROOT / PAGE).read_text()
-
-
-def rewritten(text: str) -> str:
-    """Return the text of the page with the tables and lists of the module."""
-    for rows in (other_names(), old_methods(), old_attributes(), old_settings()):
-        cells = ["| " + " | ".join(row) + " |" for row in rows]
-        table = "\n".join([cells[0], "|" + "---|" * len(rows[0]), *cells[1:]])
-        pattern = re.escape("| " + " | ".join(rows[0]) + " |") + r"\n(\|.*\n)+"
-        ours = [
-            m
-            for m in re.finditer(pattern, text)
-            if m[0].splitlines()[-1].strip("|").split("|")[-1].strip() == rows[-1][-1]
-        ]
-        [found] = ours
-        text = text[: found.start()] + table + "\n" + text[found.end() :]
-    paragraphs = text.split("\n\n")
-    for names in (same_names().rstrip("\n"), gone_names().rstrip("\n")):
-        lines = set(names.splitlines())
-        old = max(range(len(paragraphs)), key=lambda i: len(lines & set(paragraphs[i].splitlines())))
-        paragraphs[old] = names
-    return "\n\n".join(paragraphs).rstrip("\n") + "\n"
-
-
-@pytest.mark.parametrize("table", [other_names, old_methods, old_attributes, old_settings])
-def test_the_tables_of_the_page_are_those_of_the_module(table):
-    expected = table()
-    [found] = [t for t in tables(ROOT / PAGE) if t[0] == expected[0] and t[-1] == expected[-1]]
-    assert found == expected
 
 
 def test_the_page_has_the_arguments_of_overrides_that_have_changed():
@@ -605,74 +455,32 @@ def test_the_page_has_the_arguments_of_overrides_that_have_changed():
 
 # ---- scripts as the examples of rlpyt 0.1 were ----
 
-CPUS = sorted(os.sched_getaffinity(0))[:1]
-SMALL_NET = dict(fc_sizes=8, channels=[4], kernel_sizes=[8], strides=[8], paddings=[0])
-SMALL_REPLAY = dict(min_steps_learn=16, batch_size=4, replay_size=64, replay_ratio=4)
-
-OLD_LINES = {
-    "dqn": """
-        from rlpyt.samplers.serial.sampler import SerialSampler
-        from rlpyt.envs.atari.atari_env import AtariEnv, AtariTrajInfo
-        from rlpyt.algos.dqn.dqn import DQN
-        from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
-        from rlpyt.runners.minibatch_rl import MinibatchRlEval
-        from rlpyt.utils.logging.context import logger_context
-        """,
-    "sac": """
-        from rlpyt.samplers.serial.sampler import SerialSampler
-        from rlpyt.envs.gym import make as gym_make
-        from rlpyt.algos.qpg.sac import SAC
-        from rlpyt.agents.qpg.sac_agent import SacAgent
-        from rlpyt.runners.minibatch_rl import MinibatchRlEval
-        from rlpyt.utils.logging.context import logger_context
-        """,
-    "a2c": """
-        from rlpyt.samplers.serial.sampler import SerialSampler
-        from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
-        from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
-        from rlpyt.samplers.parallel.gpu.alternating_sampler import AlternatingSampler
-        from rlpyt.envs.atari.atari_env import AtariEnv, AtariTrajInfo
-        from rlpyt.algos.pg.a2c import A2C
-        from rlpyt.agents.pg.atari import AtariFfAgent
-        from rlpyt.runners.minibatch_rl import MinibatchRl
-        from rlpyt.utils.logging.context import logger_context
-        """,
-    "lstm": """
-        from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
-        from rlpyt.samplers.parallel.gpu.collectors import GpuResetCollector, GpuWaitResetCollector
-        from rlpyt.envs.atari.atari_env import AtariEnv, AtariTrajInfo
-        from rlpyt.algos.pg.a2c import A2C
-        from rlpyt.agents.pg.atari import AtariLstmAgent
-        from rlpyt.runners.minibatch_rl import MinibatchRl
-        from rlpyt.utils.logging.context import logger_context
-        """,
-    "dqn_gpu": """
-        from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
-        from rlpyt.samplers.parallel.gpu.collectors import GpuWaitResetCollector
-        from rlpyt.envs.atari.atari_env import AtariEnv, AtariTrajInfo
-        from rlpyt.algos.dqn.dqn import DQN
-        from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
-        from rlpyt.runners.minibatch_rl import MinibatchRlEval
-        from rlpyt.utils.logging.context import logger_context
-        """,
-    "launching": """
-        from rlpyt.utils.launching.affinity import affinity_from_code, encode_affinity, quick_affinity_code
-        from rlpyt.utils.launching.exp_launcher import run_experiments
-        from rlpyt.utils.launching.variant import VariantLevel, load_variant, make_variants, update_config
-        """,
-    "multi_gpu": """
-        from rlpyt.utils.launching.affinity import make_affinity
-        from rlpyt.runners.sync_rl import SyncRl
-        """,
-    "asynchronous": """
-        from rlpyt.utils.launching.affinity import make_affinity
-        from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
-        from rlpyt.samplers.async_.cpu_sampler import AsyncCpuSampler
-        from rlpyt.samplers.async_.gpu_sampler import AsyncGpuSampler
-        from rlpyt.samplers.async_.collectors import DbCpuResetCollector
-        from rlpyt.runners.async_rl import AsyncRlEval
-        """,
-}
+OLD_LINES = """
+    from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
+    from rlpyt.agents.pg.atari import AtariFfAgent, AtariLstmAgent
+    from rlpyt.agents.qpg.sac_agent import SacAgent
+    from rlpyt.algos.dqn.dqn import DQN
+    from rlpyt.algos.pg.a2c import A2C
+    from rlpyt.algos.qpg.sac import SAC
+    from rlpyt.envs.atari.atari_env import AtariEnv, AtariTrajInfo
+    from rlpyt.envs.gym import make as gym_make
+    from rlpyt.runners.async_rl import AsyncRlEval
+    from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
+    from rlpyt.runners.sync_rl import SyncRl
+    from rlpyt.samplers.async_.collectors import DbCpuResetCollector
+    from rlpyt.samplers.async_.cpu_sampler import AsyncCpuSampler
+    from rlpyt.samplers.async_.gpu_sampler import AsyncGpuSampler
+    from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
+    from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
+    from rlpyt.samplers.parallel.gpu.alternating_sampler import AlternatingSampler
+    from rlpyt.samplers.parallel.gpu.collectors import GpuResetCollector, GpuWaitResetCollector
+    from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
+    from rlpyt.samplers.serial.sampler import SerialSampler
+    from rlpyt.utils.launching.affinity import affinity_from_code, encode_affinity, make_affinity, quick_affinity_code
+    from rlpyt.utils.launching.exp_launcher import run_experiments
+    from rlpyt.utils.launching.variant import VariantLevel, load_variant, make_variants, update_config
+    from rlpyt.utils.logging.context import logger_context
+    """
 NEW_LINES = """
     from rlpyt.agents import AtariDqnAgent, AtariFfAgent, AtariLstmAgent, SacAgent
     from rlpyt.algos import A2C, DQN, SAC
@@ -693,142 +501,71 @@ def imported(lines: str) -> SimpleNamespace:
     return SimpleNamespace(**{name: thing for name, thing in names.items() if not name.startswith("__")})
 
 
-def old(script: str) -> SimpleNamespace:
+def old_names() -> SimpleNamespace:
     with pytest.warns(DeprecationWarning, match="of rlpyt 0.1 is"):
-        return imported(OLD_LINES[script])
+        return imported(OLD_LINES)
 
 
-def dqn(of: SimpleNamespace, game: str = "pong", run_ID: int = 0, cuda_idx: int | None = None) -> None:
-    sampler = of.SerialSampler(
+def test_old_and_new_import_lines_give_the_same():
+    assert vars(old_names()) == vars(imported(NEW_LINES))
+
+
+CPUS = sorted(os.sched_getaffinity(0))[:1]
+SMALL_NET = dict(fc_sizes=8, channels=[4], kernel_sizes=[8], strides=[8], paddings=[0])
+SMALL_REPLAY = dict(min_steps_learn=16, batch_size=4, replay_size=64, replay_ratio=4)
+EVALUATION = dict(eval_n_envs=2, eval_max_steps=16, eval_max_trajectories=5)
+ATARI = dict(env_kwargs=dict(game="pong"), batch_B=2, max_decorrelation_steps=4)
+ON_THE_CPU = dict(cuda_idx=None, workers_cpus=list(CPUS))
+
+
+def dqn(of: SimpleNamespace, Sampler: str = "SerialSampler") -> Any:
+    sampler = getattr(of, Sampler)(
         EnvCls=of.AtariEnv,
         TrajInfoCls=of.AtariTrajInfo,
-        env_kwargs=dict(game=game),
-        eval_env_kwargs=dict(game=game),
+        eval_env_kwargs=dict(game="pong"),
         batch_T=4,
-        batch_B=1,
-        max_decorrelation_steps=0,
-        eval_n_envs=2,
-        eval_max_steps=8,
-        eval_max_trajectories=5,
+        **ATARI,
+        **EVALUATION,
     )
-    runner = of.MinibatchRlEval(
-        algo=of.DQN(**SMALL_REPLAY),
-        agent=of.AtariDqnAgent(model_kwargs=SMALL_NET),
-        sampler=sampler,
-        n_steps=24,
-        log_interval_steps=1e3,
-        affinity=dict(cuda_idx=cuda_idx),
+    algo, agent = of.DQN(optim_kwargs=dict(), **SMALL_REPLAY), of.AtariDqnAgent(model_kwargs=SMALL_NET)
+    affinity = dict(cuda_idx=None) if Sampler == "SerialSampler" else ON_THE_CPU
+    return of.MinibatchRlEval(
+        algo=algo, agent=agent, sampler=sampler, n_steps=24, log_interval_steps=1e3, affinity=affinity
     )
-    with of.logger_context("dqn_script", run_ID, "dqn_" + game, dict(game=game), snapshot_mode="last"):
-        runner.train()
 
 
-def sac(of: SimpleNamespace, env_id: str = "Pendulum-v1", run_ID: int = 0, cuda_idx: int | None = None) -> None:
-    sampler = of.SerialSampler(
-        EnvCls=of.gym_make,
-        env_kwargs=dict(id=env_id),
-        eval_env_kwargs=dict(id=env_id),
-        batch_T=1,
-        batch_B=1,
-        max_decorrelation_steps=0,
-        eval_n_envs=2,
-        eval_max_steps=20,
-        eval_max_trajectories=5,
-    )
-    runner = of.MinibatchRlEval(
+def sac(of: SimpleNamespace) -> Any:
+    env_kwargs = dict(id="Pendulum-v1")
+    sizes: dict[str, Any] = dict(batch_T=1, batch_B=1, max_decorrelation_steps=0, **EVALUATION)
+    sampler = of.SerialSampler(EnvCls=of.gym_make, env_kwargs=env_kwargs, eval_env_kwargs=env_kwargs, **sizes)
+    agent = of.SacAgent(model_kwargs=dict(hidden_sizes=[8]), q_model_kwargs=dict(hidden_sizes=[8]))
+    return of.MinibatchRlEval(
         algo=of.SAC(**SMALL_REPLAY),
-        agent=of.SacAgent(model_kwargs=dict(hidden_sizes=[8]), q_model_kwargs=dict(hidden_sizes=[8])),
+        agent=agent,
         sampler=sampler,
         n_steps=20,
         log_interval_steps=1e4,
-        affinity=dict(cuda_idx=cuda_idx),
+        affinity=dict(cuda_idx=None),
     )
-    with of.logger_context("sac_script", run_ID, "sac_" + env_id, dict(env_id=env_id)):
-        runner.train()
 
 
-def a2c(of: SimpleNamespace, sample_mode: str, game: str = "pong", run_ID: int = 0) -> None:
-    affinity: dict[str, Any] = dict(cuda_idx=None, workers_cpus=list(CPUS))
-    if sample_mode == "alternating":
-        affinity["workers_cpus"] += affinity["workers_cpus"]
-        affinity["alternating"] = True
-    kinds = dict(serial=of.SerialSampler, cpu=of.CpuSampler, gpu=of.GpuSampler, alternating=of.AlternatingSampler)
-    sampler = kinds[sample_mode](
-        EnvCls=of.AtariEnv,
-        TrajInfoCls=of.AtariTrajInfo,
-        env_kwargs=dict(game=game),
-        batch_T=5,
-        batch_B=2,
-        max_decorrelation_steps=4,
-    )
-    runner = of.MinibatchRl(
+def a2c(of: SimpleNamespace, Sampler: str, Agent: str = "AtariFfAgent", **collector: str) -> Any:
+    classes = {name: getattr(of, kind) for name, kind in collector.items()}
+    sampler = getattr(of, Sampler)(EnvCls=of.AtariEnv, TrajInfoCls=of.AtariTrajInfo, batch_T=5, **ATARI, **classes)
+    alternating = dict(workers_cpus=CPUS * 2, alternating=True) if Sampler == "AlternatingSampler" else {}
+    recurrent = dict(lstm_size=8) if Agent == "AtariLstmAgent" else {}
+    return of.MinibatchRl(
         algo=of.A2C(),
-        agent=of.AtariFfAgent(model_kwargs=SMALL_NET),
+        agent=getattr(of, Agent)(model_kwargs={**SMALL_NET, **recurrent}),
         sampler=sampler,
         n_steps=20,
         log_interval_steps=1e5,
-        affinity=affinity,
+        affinity={**ON_THE_CPU, **alternating},
     )
-    config = dict(game=game, sample_mode=sample_mode)
-    with of.logger_context("a2c_script", run_ID, f"a2c_{game}", config, snapshot_mode="last"):
-        runner.train()
-
-
-def lstm(of: SimpleNamespace, mid_batch_reset: bool, game: str = "pong", run_ID: int = 0) -> None:
-    sampler = of.GpuSampler(
-        EnvCls=of.AtariEnv,
-        TrajInfoCls=of.AtariTrajInfo,
-        env_kwargs=dict(game=game, num_img_obs=1),
-        CollectorCls=of.GpuResetCollector if mid_batch_reset else of.GpuWaitResetCollector,
-        batch_T=4,
-        batch_B=2,
-        max_decorrelation_steps=4,
-    )
-    assert sampler.resets_mid_batch == mid_batch_reset
-    runner = of.MinibatchRl(
-        algo=of.A2C(),
-        agent=of.AtariLstmAgent(model_kwargs=dict(SMALL_NET, lstm_size=8)),
-        sampler=sampler,
-        n_steps=16,
-        log_interval_steps=1e5,
-        affinity=dict(cuda_idx=None, workers_cpus=list(CPUS)),
-    )
-    with of.logger_context("lstm_script", run_ID, "a2c_lstm", dict(game=game), snapshot_mode="last"):
-        runner.train()
-
-
-def dqn_gpu(of: SimpleNamespace, game: str = "pong", run_ID: int = 0) -> None:
-    config: dict[str, Any] = dict(
-        env=dict(game=game),
-        algo=SMALL_REPLAY,
-        sampler=dict(
-            batch_T=4, batch_B=2, max_decorrelation_steps=4, eval_n_envs=2, eval_max_steps=8, eval_max_trajectories=5
-        ),
-    )
-    sampler = of.GpuSampler(
-        EnvCls=of.AtariEnv,
-        TrajInfoCls=of.AtariTrajInfo,
-        env_kwargs=config["env"],
-        eval_env_kwargs=config["env"],
-        **config["sampler"],
-    )
-    algo = of.DQN(optim_kwargs=dict(), **config["algo"])
-    agent = of.AtariDqnAgent(model_kwargs=SMALL_NET)
-    affinity = dict(cuda_idx=None, workers_cpus=list(CPUS))
-    runner = of.MinibatchRlEval(
-        algo=algo, agent=agent, sampler=sampler, n_steps=24, log_interval_steps=1e3, affinity=affinity
-    )
-    with of.logger_context("dqn_gpu_script", run_ID, "dqn_" + game, config):
-        runner.train()
 
 
 NIGHTLY = pytest.mark.nightly
-
-
-@pytest.mark.parametrize("script", OLD_LINES)
-def test_old_and_new_import_lines_give_the_same(script):
-    names, new = vars(old(script)), vars(imported(NEW_LINES))
-    assert all(new[name] is thing for name, thing in names.items())
+LSTM = dict(Sampler="GpuSampler", Agent="AtariLstmAgent")
 
 
 @pytest.mark.parametrize(
@@ -836,17 +573,23 @@ def test_old_and_new_import_lines_give_the_same(script):
     [
         (dqn, {}),
         (sac, {}),
-        (a2c, dict(sample_mode="gpu")),
-        (lstm, dict(mid_batch_reset=False)),
-        *[pytest.param(a2c, dict(sample_mode=mode), marks=NIGHTLY) for mode in ("serial", "cpu", "alternating")],
-        pytest.param(lstm, dict(mid_batch_reset=True), marks=NIGHTLY),
-        pytest.param(dqn_gpu, {}, marks=NIGHTLY),
+        (a2c, dict(Sampler="GpuSampler")),
+        (a2c, dict(**LSTM, CollectorCls="GpuWaitResetCollector")),
+        *(
+            pytest.param(a2c, dict(Sampler=f"{kind}Sampler"), marks=NIGHTLY)
+            for kind in ("Serial", "Cpu", "Alternating")
+        ),
+        pytest.param(a2c, dict(**LSTM, CollectorCls="GpuResetCollector"), marks=NIGHTLY),
+        pytest.param(dqn, dict(Sampler="GpuSampler"), marks=NIGHTLY),
     ],
 )
 def test_a_script_of_rlpyt_0_1_trains_and_trains_again_with_the_same_run_ID(script, options, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for lines in (imported(NEW_LINES), old(script.__name__)):
-        script(lines, **options)
+    for of in (imported(NEW_LINES), old_names()):
+        runner = script(of, **options)
+        assert runner.sampler.resets_mid_batch == (options.get("CollectorCls") != "GpuWaitResetCollector")
+        with of.logger_context("script", 0, "name", dict(game="pong"), snapshot_mode="last"):
+            runner.train()
     runs = [read_progress(str(progress.parent)) for progress in sorted(tmp_path.rglob("progress.csv"))]
     assert len(runs) == 2
     for columns in runs:
@@ -854,7 +597,3 @@ def test_a_script_of_rlpyt_0_1_trains_and_trains_again_with_the_same_run_ID(scri
         assert "ReturnAverage" in columns
         assert ("GameScoreAverage" in columns) == (script is not sac)
     assert runs[0]["Diagnostics/CumSteps"] == runs[1]["Diagnostics/CumSteps"]
-
-
-if __name__ == "__main__":  # `python -m tests.test_rlpyt_0_1` writes the tables of the page
-    (ROOT / PAGE).write_text(rewritten((ROOT / PAGE).read_text()))

@@ -50,88 +50,49 @@ def _no_process_is_left(tmp_path, monkeypatch):
 
 def sampler_affinity(core: int, **device: Any) -> AttrDict:
     """Return the affinity of one sampler, as that of a whole run of one process."""
-    return AttrDict(
-        all_cpus=(core,),
-        master_cpus=(core,),
-        workers_cpus=(core,),
-        master_torch_threads=1,
-        worker_torch_threads=1,
-        alternating=False,
-        set_affinity=True,
-        **device,
-    )
+    cpus: dict[str, Any] = dict.fromkeys(("all_cpus", "master_cpus", "workers_cpus"), (core,))
+    threads = dict(master_torch_threads=1, worker_torch_threads=1)
+    return AttrDict(**cpus, **threads, alternating=False, set_affinity=True, **device)
 
 
-def make_affinity(async_sample: bool = False, sample_gpu_per_run: int = 0) -> Any:
-    """Return the affinity of a run with two GPUs, or of an asynchronous run, without the GPUs."""
-    if not async_sample:
-        return [sampler_affinity(core, cuda_idx=None) for core in (FIRST, LAST)]
+def async_affinity(sampler: Any) -> AttrDict:
     optimizer = [dict(cpus=(FIRST,), torch_threads=1, cuda_idx=None, set_affinity=True)]
-    sampler: Any = sampler_affinity(LAST)
-    if sample_gpu_per_run:
-        sampler = [sampler_affinity(LAST, cuda_idx=None)]
     return AttrDict(all_cpus=(FIRST, LAST), optimizer=optimizer, sampler=sampler, set_affinity=True)
 
 
-def multi_gpu(game: str = "pong", run_ID: int = 0) -> None:
-    """Train A2C on two GPUs."""
-    affinity = make_affinity()
-    sampler = GpuSampler(
-        EnvCls=AtariEnv,
-        TrajInfoCls=AtariTrajInfo,
-        env_kwargs=dict(game=game),
-        batch_T=5,
-        batch_B=2,
-        max_decorrelation_steps=4,
-    )
-    algo = A2C(learning_rate=7e-4)
+ATARI: dict[str, Any] = dict(EnvCls=AtariEnv, TrajInfoCls=AtariTrajInfo, env_kwargs=dict(game="pong"), batch_B=2)
+EVALUATION: dict[str, Any] = dict(eval_n_envs=2, eval_max_steps=8, eval_max_trajectories=4)
+
+
+def multi_gpu() -> SyncRl:
+    affinity: Any = [sampler_affinity(core, cuda_idx=None) for core in (FIRST, LAST)]
+    sampler = GpuSampler(batch_T=5, max_decorrelation_steps=4, **ATARI)
     agent = AtariFfAgent(model_kwargs=SMALL_NET)
-    runner = SyncRl(
-        algo=algo, agent=agent, sampler=sampler, n_steps=80, log_interval_steps=40, affinity=affinity, seed=7
-    )
-    config = dict(game=game)
-    with logger_context("script", run_ID, "a2c_" + game, config, snapshot_mode="last"):
-        runner.train()
+    options: dict[str, Any] = dict(n_steps=80, log_interval_steps=40, affinity=affinity, seed=7)
+    return SyncRl(algo=A2C(learning_rate=7e-4), agent=agent, sampler=sampler, **options)
 
 
-def asynchronous(
-    SamplerCls: Callable[..., Any], affinity: Any, game: str = "pong", run_ID: int = 0, **collector: Any
-) -> None:
-    """Train DQN while another process samples."""
-    sampler = SamplerCls(
-        EnvCls=AtariEnv,
-        TrajInfoCls=AtariTrajInfo,
-        env_kwargs=dict(game=game),
-        eval_env_kwargs=dict(game=game),
-        batch_T=4,
-        batch_B=2,
-        max_decorrelation_steps=4,
-        eval_n_envs=2,
-        eval_max_steps=8,
-        eval_max_trajectories=4,
-        **collector,
-    )
+def asynchronous(SamplerCls: Callable[..., Any], part: Any, **collector: Any) -> AsyncRlEval:
+    """Return the run of a script that trains DQN while another process samples."""
+    evaluation = dict(eval_env_kwargs=ATARI["env_kwargs"], **EVALUATION)
+    sampler = SamplerCls(batch_T=4, max_decorrelation_steps=4, **ATARI, **evaluation, **collector)
     algo = DQN(replay_ratio=4, batch_size=4, min_steps_learn=16, replay_size=128)
-    agent = AtariDqnAgent(model_kwargs=SMALL_NET)
-    runner = AsyncRlEval(algo=algo, agent=agent, sampler=sampler, n_steps=80, log_interval_steps=40, affinity=affinity)
-    config = dict(game=game)
-    with logger_context("script", run_ID, "async_dqn_" + game, config, snapshot_mode="last"):
-        runner.train()
+    options: dict[str, Any] = dict(n_steps=80, log_interval_steps=40, affinity=async_affinity(part))
+    return AsyncRlEval(algo=algo, agent=AtariDqnAgent(model_kwargs=SMALL_NET), sampler=sampler, **options)
 
 
-SCRIPTS: dict[str, Callable[[], None]] = {
+SCRIPTS: dict[str, Callable[[], Any]] = {
     "multi_gpu": multi_gpu,
-    "async_serial": lambda: asynchronous(AsyncSerialSampler, make_affinity(async_sample=True)),
-    "async_cpu": lambda: asynchronous(
-        AsyncCpuSampler, make_affinity(async_sample=True), CollectorCls=DbCpuResetCollector
-    ),
-    "async_gpu": lambda: asynchronous(AsyncGpuSampler, make_affinity(async_sample=True, sample_gpu_per_run=1)),
+    "async_serial": lambda: asynchronous(AsyncSerialSampler, sampler_affinity(LAST)),
+    "async_cpu": lambda: asynchronous(AsyncCpuSampler, sampler_affinity(LAST), CollectorCls=DbCpuResetCollector),
+    "async_gpu": lambda: asynchronous(AsyncGpuSampler, [sampler_affinity(LAST, cuda_idx=None)]),
 }
 
 
 @pytest.mark.parametrize("name", others_nightly(SCRIPTS, ("multi_gpu", "async_gpu")))
 def test_a_script_of_rlpyt_0_1_trains(name: str):
-    SCRIPTS[name]()
+    with logger_context("script", 0, name, dict(game="pong"), snapshot_mode="last"):
+        SCRIPTS[name]().train()
     directory = Path("script") / "run_0"
     assert json.loads((directory / "status.json").read_text())["status"] == "finished"
     progress = read_progress(directory)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Optional
 
 import pytest
 
-from rlpyt.algos import DQN, PPO, TD3
+from rlpyt.algos import DQN, PPO
 from rlpyt.functional import Linear, ScheduleLike
 from rlpyt.settings import (
     Scheduled,
@@ -88,12 +88,6 @@ def test_settings_are_all_fields_as_they_were_given_or_set_since() -> None:
     assert all_settings(type(thing)(**all_settings(thing))) == all_settings(thing)
 
 
-def test_a_value_that_a_run_converts_stays_as_it_was_given() -> None:
-    thing = make(Thing, 3.0)
-    assert type(thing.size) is float
-    assert whole(thing, "size") == 3
-
-
 def test_settings_of_a_class_with_an_init_of_its_own() -> None:
     thing = OldThing("blue", flag=True)
     assert (thing.color, thing.size, thing.flag) == ("blue", 7, True)
@@ -118,11 +112,6 @@ def test_unknown_names_are_answered_with_close_ones() -> None:
         make(Thing, flagg=1)
     with pytest.raises(TypeError, match=r"OldThing has no knob 'colour'. Did you mean color\? It has: color, "):
         make(OldThing, colour="red")
-
-
-def test_names_are_asked_for_where_all_settings_have_one() -> None:
-    with pytest.raises(TypeError, match=r"PPO: got 1 hyper-parameters without a name, 0.99 first; .* PPO\(discount="):
-        make(PPO, 0.99)
 
 
 def test_values_of_the_wrong_kind() -> None:
@@ -186,13 +175,6 @@ def test_a_schedule_that_does_not_fit_the_run_is_refused_when_it_is_bound() -> N
     thing.bind(1000)
 
 
-def test_the_run_that_was_bound_last_counts() -> None:
-    thing = Thing(1, rate="lin_2_1")
-    for n_steps, expected in ((100, 1.5), (200, 1.75)):
-        thing.bind(n_steps)
-        assert thing.hyper(50).rate == expected
-
-
 def test_a_schedule_may_follow_from_other_settings() -> None:
     class Derived(Thing):
         def schedule_of(self, name: str) -> Any:
@@ -251,11 +233,6 @@ def test_every_setting_of_the_library_has_one(Cls: Any) -> None:
     docs = setting_docs(Cls)
     assert [name for name in inspect.signature(Cls).parameters if not docs.get(name)] == []
     assert all(f"    {name}: " in Cls.__doc__ for name in inspect.signature(Cls).parameters)
-
-
-def test_the_docstring_of_a_setting_is_that_of_its_last_declaration() -> None:
-    assert setting_docs(TD3)["target_update_interval"] == "Updates of the action values between target updates."
-    assert "    target_update_interval: Updates of the action values between" in (TD3.__doc__ or "")
 
 
 def test_a_setting_that_a_schedule_is_made_of_may_change_during_a_run():

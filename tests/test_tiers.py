@@ -10,23 +10,17 @@ from pathlib import Path
 import pytest
 
 from tests.pairs import crossed, pairwise
-from tests.tiers import RECORD, leave_nightly_out, means_of, slow_cases
+from tests.tiers import RECORD, leave_nightly_out, slow_cases, slow_means
 
 ROOT = Path(__file__).parents[1]
 
 
-def test_a_function_has_its_first_cases_in_the_quick_tier():
-    ids = ["a.py::test_x[1]", "a.py::test_x[2]", "a.py::test_x[3]", "a.py::test_y", "b.py::test_x[1]"]
-    assert slow_cases(ids, {"a.py::test_x": 0.25, "a.py::test_y": 0.6}, limit=0.5) == {
-        "a.py::test_x[3]",
-        "a.py::test_y",
-    }
-    assert slow_cases(ids, {}, limit=0.5) == set()
-
-
-def test_only_functions_over_the_limit_are_recorded():
-    seconds = {"a.py::test_x[1]": 0.3, "a.py::test_x[2]": 0.5, "a.py::test_y": 0.4, "b.py::test_z[a[0]]": 2.0}
-    assert means_of(seconds, limit=0.5) == {"a.py::test_x": 0.4, "b.py::test_z": 2.0}
+def test_the_quick_tier_has_the_first_case_of_functions_that_are_not_recorded_as_slow():
+    seconds = {"a.py::test_x[1]": 0.3, "a.py::test_x[2]": 0.5, "a.py::test_y": 0.1, "b.py::test_z[a[0]]": 0.2}
+    means = slow_means({**seconds, "b.py::test_z[1]": 0.3})
+    assert means == {"a.py::test_x": 0.4}
+    ids = [*seconds, "b.py::test_z[1]", "b.py::test_x[1]"]
+    assert set(ids) - slow_cases(ids, means) == {"a.py::test_y", "b.py::test_z[a[0]]", "b.py::test_x[1]"}
 
 
 def test_the_record_names_tests_that_are_there():

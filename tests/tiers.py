@@ -2,9 +2,8 @@
 
 A case marked `nightly` is left out, unless the expression of `-m` speaks of it: `make nightly-tests`.
 
-The quick tier is what `make check` runs, by the durations that `make durations` wrote down. A test function has 0.1 s
-of it: as many of its first cases as fit, none if one case takes longer. So every grid is entered, and what is left out
-is marked `slow`. `durations.json` has the functions that take longer with all their cases: the mean seconds of one.
+The quick tier is what `make check` runs: the first case of every test function but those that `make durations` wrote
+into `durations.json`, with the mean seconds of a case. What is left out is marked `slow`.
 """
 
 from __future__ import annotations
@@ -12,14 +11,15 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
 RECORD = Path(__file__).with_name("durations.json")
-LIMIT = 0.1
-"""Seconds of a test function in the quick tier."""
+LIMIT = 0.3
+"""Seconds that a case may take in the quick tier."""
 
 
 def function_of(node_id: str) -> str:
@@ -27,37 +27,20 @@ def function_of(node_id: str) -> str:
     return node_id.split("[")[0]
 
 
-def slow_cases(node_ids: Sequence[str], means: Mapping[str, float], limit: float = LIMIT) -> set[str]:
-    """Return the cases that the quick tier leaves out.
-
-    Args:
-        node_ids: all cases, in the order of their collection.
-        means: seconds of one case by function; functions that are not here fit.
-        limit: seconds that a function may take.
-    """
-    before: Counter[str] = Counter()
-    slow = set()
-    for node_id in node_ids:
-        function = function_of(node_id)
-        before[function] += 1
-        if before[function] * means.get(function, 0.0) > limit:
-            slow.add(node_id)
-    return slow
+def slow_cases(node_ids: Sequence[str], slow_functions: Container[str]) -> set[str]:
+    """Return those of all cases, in the order of their collection, that the quick tier leaves out."""
+    first = {function_of(node_id): node_id for node_id in reversed(node_ids)}
+    quick = {node_id for function, node_id in first.items() if function not in slow_functions}
+    return set(node_ids) - quick
 
 
-def means_of(seconds: Mapping[str, float], limit: float = LIMIT) -> dict[str, float]:
-    """Return the mean seconds of one case, of the functions that take longer than the limit with all their cases.
-
-    Args:
-        seconds: of every case.
-        limit: seconds that a function may take.
-    """
-    total: Counter[str] = Counter()
-    cases: Counter[str] = Counter()
+def slow_means(seconds: Mapping[str, float]) -> dict[str, float]:
+    """Return the mean seconds of a case of the functions in which it is above the limit, from those of every case."""
+    cases: dict[str, list[float]] = {}
     for node_id, duration in seconds.items():
-        total[function_of(node_id)] += duration  # type: ignore[assignment]
-        cases[function_of(node_id)] += 1
-    return {name: round(total[name] / cases[name], 3) for name in sorted(total) if total[name] > limit}
+        cases.setdefault(function_of(node_id), []).append(duration)
+    means = {name: round(fmean(durations), 2) for name, durations in sorted(cases.items())}
+    return {name: mean for name, mean in means.items() if mean > LIMIT}
 
 
 class Recorder:
@@ -70,8 +53,7 @@ class Recorder:
         self.seconds[report.nodeid] += report.duration  # type: ignore[assignment]
 
     def pytest_sessionfinish(self) -> None:
-        means = means_of(self.seconds)
-        RECORD.write_text(json.dumps(means, indent=0) + "\n")
+        RECORD.write_text(json.dumps(slow_means(self.seconds), indent=0) + "\n")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -258,36 +258,6 @@ class PrintingEnv(CountingEnv):
         return super().step(action)
 
 
-class CueEnv(gymnasium.Env[Any, Any]):
-    """A cue is shown at the first step alone, and only the last action counts: reward 1 where it repeats the cue.
-
-    An agent without memory gets 1 / n_cues on average; one that remembers gets 1.
-    """
-
-    def __init__(self, length: int = 5, n_cues: int = 2) -> None:
-        self.observation_space = spaces.Box(0, 1, (n_cues + 1,), np.float32)
-        self.action_space = spaces.Discrete(n_cues)
-        self.length, self.n_cues = length, n_cues
-        self.t = self.cue = 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.t, self.cue = 0, int(self.np_random.integers(self.n_cues))
-        return self._observe(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.t += 1
-        over = self.t == self.length
-        return self._observe(), float(over and action == self.cue), over, False, {}
-
-    def _observe(self) -> Any:
-        observation = np.zeros(self.n_cues + 1, np.float32)
-        if self.t == 0:
-            observation[self.cue] = 1
-        observation[-1] = self.t == self.length - 1
-        return observation
-
-
 class GreedyTrajInfo(TrajInfo):
     """Counts the steps in which the most probable action was taken."""
 

@@ -106,7 +106,7 @@ class ModelActor(Actor):
         return info.value
 
     def _forward(self, inputs: tuple[Buffer, Buffer, Buffer]) -> tuple[Buffer, Buffer]:
-        """Return what `agent.act` takes for rows [B, ...], on the CPU, and the next recurrent state, on the device."""
+        """Return the outputs for `agent.act` of rows [B, ...], on the CPU, and the next state, on the device."""
         agent, networks = self.agent, self.agent.networks
         output, next_rnn_state = networks.run(agent.exploration.model(self), networks.to_model(inputs), self.rnn_state)
         return networks.from_model(agent.head.read(output)), next_rnn_state
@@ -139,7 +139,7 @@ class ModelActor(Actor):
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned."""
+        """Load the result of `state_dict`."""
         self.generator.set_state(checked_stream(state_dict["generator"]))
         for leaf, saved in zip(buffer_leaves(self.rnn_state), state_dict["rnn_state"], strict=True):
             leaf.copy_(saved)

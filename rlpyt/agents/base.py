@@ -161,7 +161,7 @@ class BaseAgent(Settings, Scheduled, Agent):
 
     @abstractmethod
     def agent_info(self, output: Buffer) -> NamedArrayTuple:
-        """Return what is recorded with the actions; a recurrent agent's has a field `prev_rnn_state`, left None.
+        """Return the record that goes with the actions; a recurrent agent's has a field `prev_rnn_state`, left None.
 
         A field `value` [B] is what `agent.value` and the actors' `value` return.
         """
@@ -184,7 +184,7 @@ class BaseAgent(Settings, Scheduled, Agent):
         init_rnn_state: Buffer = None,
         episode_start: Buffer = None,
     ) -> Buffer:
-        """Return what the model gives, with gradient.
+        """Return the outputs of the model, with gradient.
 
         Args:
             observation: [T, B, ...] or [B, ...], as are the previous action and reward.
@@ -210,7 +210,7 @@ class BaseAgent(Settings, Scheduled, Agent):
         _set_scheduled(self, 0)
 
     def parameters(self) -> Iterable[nn.Parameter]:
-        """Return what an optimiser updates."""
+        """Return the parameters that an optimiser updates."""
         return self.model.parameters()
 
     def to_device(self, settings: ComputeSettings) -> None:
@@ -244,7 +244,7 @@ class BaseAgent(Settings, Scheduled, Agent):
         return {**self.networks.state_dict(), **({"scheduled": now} if now else {})}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned; a setting that is a plain number here stays it."""
+        """Load the result of `state_dict`; a setting that is a plain number here stays it."""
         self.networks.load_state_dict(state_dict)
         self.head.loaded()
         for name in _on_schedule(self):
@@ -315,7 +315,7 @@ class BaseAgent(Settings, Scheduled, Agent):
 
 
 def _check_dictionaries(agent: BaseAgent, **given: object) -> None:
-    """Refuse anything but dictionaries, such as the QModelCls that agents of rlpyt 0.1 had as their second argument."""
+    """Check that arguments are dictionaries, and not the QModelCls that came second in agents of rlpyt 0.1."""
     for name, value in given.items():
         if not isinstance(value, Mapping | None):
             raise TypeError(

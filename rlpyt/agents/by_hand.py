@@ -66,7 +66,7 @@ class ByHand:
             self._agent.reset()  # an agent may keep a state of its own
 
     def of_rows(self, method: Callable[..., Any], *row: Buffer) -> Buffer:
-        """Return what a method of the actor returns for rows [B, ...], or for one row without B; see `rows_of`."""
+        """Return the result of a method of the actor for rows [B, ...], or for one row without B; see `rows_of`."""
         actor = self.actor
         if self._of_sampler:
             return method(actor, *row)
@@ -94,7 +94,7 @@ class ByHand:
 
     @contextmanager
     def acting(self) -> Iterator[None]:
-        """Let the agent's methods act over this one's actor: that of a sampler, which calls them."""
+        """Make the agent's methods use the actor of a sampler, which calls them, while the context is open."""
         before, self._agent.by_hand = self._agent.by_hand, self
         self.mode = before.mode  # an agent has one mode, by which its own methods know what was before
         try:
@@ -107,7 +107,7 @@ class ByHand:
 def rows_of(
     env_spaces: EnvSpaces, observation: Buffer, prev_action: Buffer, prev_reward: Buffer
 ) -> tuple[Buffer, bool]:
-    """Return what an agent is given as tensors [B, ...], and whether it was one row without B.
+    """Return the inputs of an agent as tensors [B, ...], and whether they were one row without B.
 
     All three are in row form but for their dtypes, tensors or arrays, [...] or [B, ...]; of a Dict a dictionary too. A
     previous action or reward that is None is the null one. Other shapes are refused.
@@ -133,7 +133,7 @@ def rows_of(
 
 
 def check_spaces(expected: EnvSpaces, env: EnvAdapter) -> None:
-    """Refuse an environment whose spaces are not the agent's; bounds of observations may differ."""
+    """Check that an environment has the agent's spaces; bounds of observations may differ."""
     if not (same_rows(env.spaces.observation, expected.observation) and env.spaces.action == expected.action):
         raise ValueError(
             f"Playing in {env.name}: its spaces are {env.spaces}; expected those of the agent, {expected}. Make the "

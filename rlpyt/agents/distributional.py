@@ -56,7 +56,7 @@ class WithAtoms(BaseAgent):
     give_V_min_max = Held[Callable[[float, float], None]]("head", "set_range")
 
     def __post_init__(self) -> None:
-        """Refuse a number of atoms that makes no range, or two of them."""
+        """Check that agent and model have the same number of atoms, at least 2."""
         super().__post_init__()
         whole(self, "n_atoms", 2)
         other = (self.model_kwargs or {}).get("n_atoms", self.n_atoms)
@@ -86,7 +86,7 @@ class WithQuantiles(BaseAgent):
     """Quantiles of every action's distribution; the size of a layer, so it takes no schedule."""
 
     def __post_init__(self) -> None:
-        """Refuse a network without quantiles."""
+        """Check that the network returns quantiles."""
         super().__post_init__()
         whole(self, "n_quantiles")
 

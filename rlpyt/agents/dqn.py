@@ -71,7 +71,7 @@ class DqnAgent(BaseAgent, QAgent):
     mean_epsilon = Held[Callable[[float, int], float | None]]("exploration")
 
     def __post_init__(self) -> None:
-        """Refuse what is no probability."""
+        """Check that the epsilons are probabilities."""
         super().__post_init__()
         for name in ("eps_init", "eps_final", "eps_train", "eps_eval"):
             self.check(name, lambda x: 0.0 <= x <= 1.0, "a probability in [0, 1]")

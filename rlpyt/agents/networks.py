@@ -143,7 +143,7 @@ class Networks(AgentNetworks):
         self._readers: tuple[str, ...] = ()
 
     def encode_by(self, distribution: Any = None, *readers: str) -> None:
-        """Let previous actions be encoded by a distribution, if one of some networks reads them.
+        """Encode previous actions by a distribution from now on, if one of the named networks reads them.
 
         Without one, or without readers, those of before are asked again.
         """
@@ -211,7 +211,7 @@ class Networks(AgentNetworks):
     def run(
         self, network: nn.Module, inputs: Sequence[Buffer], rnn_state: Buffer = None, episode_start: Buffer = None
     ) -> tuple[Buffer, Buffer]:
-        """Return what a network gives and its next recurrent state [N, B, H], None if there is none.
+        """Return the outputs of a network and its next recurrent state [N, B, H], None if there is none.
 
         The inputs are observation, previous action and previous reward, on the device; the state is that before them.
         """
@@ -233,13 +233,13 @@ class Networks(AgentNetworks):
         init_rnn_state: Buffer = None,
         episode_start: Buffer = None,
     ) -> Buffer:
-        """Return what a network gives for rows of samples; for the arguments see `BaseAgent.__call__`."""
+        """Return the outputs of a network for rows of samples; for the arguments see `BaseAgent.__call__`."""
         inputs = observation, prev_action, prev_reward
         return self.run(network, inputs, rnn_from_rows(init_rnn_state), episode_start)[0]
 
     @torch.no_grad()
     def target(self, *inputs: Buffer, **rnn: Buffer) -> Buffer:
-        """Return what the target of the model gives; for the arguments see `BaseAgent.__call__`."""
+        """Return the outputs of the model's target; for the arguments see `BaseAgent.__call__`."""
         return self.run_rows(self.named("target"), *inputs, **rnn)
 
     @torch.no_grad()
@@ -254,7 +254,7 @@ class Networks(AgentNetworks):
     # ---- learning ----
 
     def train(self) -> None:
-        """Let dropout be on, for updates."""
+        """Put the networks into training mode, for updates."""
         for network in map(self.named, self.with_dropout):
             if not network.training:  # to visit every layer at every step of a run costs more than to look
                 set_training(network, True)
@@ -267,12 +267,12 @@ class Networks(AgentNetworks):
             update_target(self.named(target), self.named(network), tau)
 
     def join(self, replicas: Replicas) -> None:
-        """Let the normalisers take in the batches of all replicas."""
+        """Connect the normalisers, which then pool the batches of all replicas."""
         for network in self.modules():
             join_replicas(network, replicas)
 
     def update_obs_rms(self, observation: Buffer, valid: torch.Tensor | None = None) -> None:
-        """Let the normalisers of network and target, which are the same, take in a batch of observations."""
+        """Update the normalisers of network and target, which are the same, by a batch of observations."""
         for network in map(self.named, self.unrolled):
             if isinstance(network, Model):
                 network.update_obs_rms(observation, valid)
@@ -314,7 +314,7 @@ class Networks(AgentNetworks):
     # ---- state ----
 
     def input_description(self) -> str:
-        """Return how every part of an observation is read, if the model has an encoder of `rlpyt.models`."""
+        """Return a description of how each part of an observation is read, if the model has an encoder of ours."""
         model = self.named(self.unrolled[0])
         encoder = model.encoder if isinstance(model, Model) else None
         return "; ".join(encoder.reading()) if isinstance(encoder, Encoder) else ""
@@ -326,7 +326,7 @@ class Networks(AgentNetworks):
         return {**acting, **{name: x[0] if len(x) == 1 else x for name, x in numbers.items()}, **learning}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned."""
+        """Load the result of `state_dict`."""
         self.check_built()
         check_state(self._owner, state_dict)
         names = [*self.acting, *self.learning, *self.kept]
@@ -366,7 +366,7 @@ def _swap(state: torch.Tensor) -> torch.Tensor:
 
 
 def check_state(who: str, state: StateDict) -> None:
-    """Refuse a whole snapshot in place of the agent's state."""
+    """Check that a state is the agent's, and not a whole snapshot."""
     if "agent_state_dict" in state:
         raise ValueError(
             f"{who}: was given a snapshot, with {', '.join(map(repr, state))}; expected the agent's state in it. Give "

@@ -59,7 +59,7 @@ def build_model(who: str, Cls: Any, offered: Kwargs, kwargs: Kwargs) -> nn.Modul
 
 
 def drop_inputs(model: nn.Module, inputs: Sequence[str] = _INPUTS) -> None:
-    """Let a model that takes no previous action and reward be called with all inputs, like any other.
+    """Make a model that takes no previous action and reward callable with all inputs.
 
     A hook of torch drops these where `forward` takes the observation alone, or of action values the observation and the
     action. Nothing is wrapped around the model, so its weights keep their names.
@@ -113,7 +113,7 @@ def _call(who: str, Cls: Callable[..., Any], offered: Kwargs, kwargs: Kwargs) ->
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    """Return what a function takes; anything, if it cannot be asked."""
+    """Return the signature of a function, or one that takes anything if it has none."""
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):
@@ -278,7 +278,7 @@ def shape_of(x: Any) -> tuple[int, ...]:
 
 
 def check_rnn_state(who: str, state: Buffer, n_rows: int) -> None:
-    """Refuse a recurrent state whose leaves are not [N, n_rows, ...]."""
+    """Check that the leaves of a recurrent state are [N, n_rows, ...]."""
     leaves = buffer_leaves(state)
     shapes = [shape_of(leaf) for leaf in leaves]
     if not leaves or any(len(shape) < 2 or shape[1] != n_rows for shape in shapes):
@@ -290,7 +290,7 @@ def check_rnn_state(who: str, state: Buffer, n_rows: int) -> None:
 
 
 def check_not_probabilities(who: str, logits: torch.Tensor, sizes: Sequence[int]) -> None:
-    """Refuse probabilities where logits [n_rows, ..., sum(sizes)] are expected: a softmax of them is nearly uniform.
+    """Raise an error for probabilities in place of logits [n_rows, ..., sum(sizes)], whose softmax is nearly uniform.
 
     Constant ones, and those that are 0 and 1, may be what is meant: these are warned of.
     """
@@ -332,7 +332,7 @@ def the_model(agent: Agent) -> str:
 
 
 def _inputs(agent: Agent, n_rows: int, observation: Buffer = None) -> dict[str, Buffer]:
-    """Return what a model is called with, by name: null rows, with no state before, or those of an observation."""
+    """Return the arguments of a model by name: null rows without a state, or those of an observation."""
     null, prev_action, prev_reward = example_inputs(agent.env_spaces, n_rows)
     inputs = null if observation is None else observation, of_its_kind(agent).networks.encode(prev_action), prev_reward
     rnn = {"rnn_state": None, "episode_start": None} if agent.recurrent else {}
@@ -341,7 +341,7 @@ def _inputs(agent: Agent, n_rows: int, observation: Buffer = None) -> dict[str, 
 
 @torch.no_grad()
 def outputs_of(agent: Agent, observation: Buffer = None, n_rows: int = 3) -> Buffer:
-    """Return what the model gives for observations, null ones by default."""
+    """Return the outputs of the model for observations, null ones by default."""
     model, inputs = of_its_kind(agent).model, _inputs(agent, n_rows, observation)
     with calling(the_model(agent), model, **inputs):
         return model.eval()(*inputs.values())
@@ -357,7 +357,7 @@ def _random_outputs(agent: Agent, n_rows: int = 8) -> Buffer:
 
 
 def check_policy_outputs(agent: Agent) -> None:
-    """Refuse a model that does not give the parameters of the distribution, and a value."""
+    """Check that a model returns the parameters of the distribution, and a value."""
     outputs, distribution = outputs_of(agent), agent.distribution
     names = [*distribution.DistInfo._fields, "value"]
     given = list(outputs) if isinstance(outputs, tuple | list) else [outputs]
@@ -380,7 +380,7 @@ def _named(names: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> str:
 
 
 def _check_state_and_logits(agent: Agent, state: Buffer, sizes: Sequence[int]) -> None:
-    """Refuse a next state of other shapes, if there is one, and probabilities for logits of these sizes."""
+    """Check the shapes of the next state, if there is one, and that logits of these sizes are no probabilities."""
     if agent.recurrent:
         check_rnn_state(the_model(agent), state, 3)
     at_random = _random_outputs(agent) if sizes else None
@@ -390,7 +390,7 @@ def _check_state_and_logits(agent: Agent, state: Buffer, sizes: Sequence[int]) -
 
 
 def check_q_outputs(agent: Agent) -> None:
-    """Refuse a network whose outputs the agent's head cannot read."""
+    """Check that the agent's head can read the outputs of a network."""
     given, head, space = outputs_of(agent), of_its_kind(agent).head, agent.env_spaces.action
     # An agent of one's own may act in other spaces.
     A = int(space.n) if isinstance(space, gymnasium.spaces.Discrete) else "A"
@@ -409,7 +409,7 @@ def check_q_outputs(agent: Agent) -> None:
 
 @torch.no_grad()
 def check_actor_outputs(agent: Agent) -> None:
-    """Refuse a policy and action values over features that take other arguments, or give other outputs."""
+    """Check arguments and outputs of a policy and of action values over features."""
     own, who, dim = of_its_kind(agent), type(agent).__name__, agent.distribution.dim
     body, pi, q_model, names = own.model.body, own.model.pi, own.q_model, own.policy_outputs
     policy, action_values = f"the policy, a {type(pi).__name__},", f"the action values, a {type(q_model).__name__},"
@@ -435,7 +435,7 @@ def check_actor_outputs(agent: Agent) -> None:
 
 
 def check_apart(who: str, network: nn.Module, target: nn.Module) -> None:
-    """Refuse a network and its target that are one module, or share weights: the target's do not learn.
+    """Check that a network and its target share no weights, as those of the target do not learn.
 
     Both may have the same weights that are frozen.
     """

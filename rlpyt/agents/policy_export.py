@@ -210,7 +210,7 @@ def _check_actions(policy: DeterministicPolicy, program: ExportedProgram, name: 
 
 
 def _description(policy: DeterministicPolicy) -> dict[str, object]:
-    """Return what a user of the file must know."""
+    """Return the description of the file for its users."""
     agent, examples = policy.agent, tree_leaves(policy.example_inputs(1))
     space = agent.env_spaces.action
     kind = next((kind for kind in _BOUNDS if isinstance(space, kind)), type(space))

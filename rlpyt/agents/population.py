@@ -95,7 +95,7 @@ class ByIndividuals(Exploration):
         return True
 
     def _run_each(self, stacked: StateDict, *rows: Buffer) -> torch.Tensor:
-        """Return what the model gives for rows [B, ...], each with parameters of its own, [B, ...] by name."""
+        """Return the outputs of the model for rows [B, ...], each with its own parameters, [B, ...] by name."""
         if self.agent.is_vectorised:
             return vmap(self._output_of_one)(stacked, rows)
         outputs = []
@@ -112,7 +112,7 @@ class ByIndividuals(Exploration):
                 for (name, p), part in zip(named.items(), parts, strict=True)}  # fmt: skip
 
     def _output_of_one(self, parameters: StateDict, row: Buffer) -> torch.Tensor:
-        """Return what the model gives for one row, by the parameters of an individual."""
+        """Return the output of the model for one row, with the parameters of an individual."""
         state = {**parameters, **dict(self.agent.model.named_buffers())}
         return functional_call(self.agent.model, state, buffer_func(row, lambda x: x[None]))[0]
 

@@ -39,7 +39,7 @@ class ActorCritic:
         return AgentInputs(x, self.networks.encode(prev_action), prev_reward)
 
     def pi(self, rows: AgentInputs) -> Buffer:
-        """Return what the policy gives at rows of features, whose gradient stops there."""
+        """Return the outputs of the policy at rows of features, which get no gradient."""
         with self.networks.autocast():
             return self.model.pi(rows.observation.detach(), rows.prev_action, rows.prev_reward)
 
@@ -171,7 +171,7 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
         return [*self.pi_parameters(), *self.q_parameters()]
 
     def __call__(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer, *rnn: Buffer) -> Buffer:
-        """Return what the policy gives at the rows, and the values of the null action, with gradient."""
+        """Return the outputs of the policy at the rows, and the values of the null action, with gradient."""
         rows = self.features(observation, prev_action, prev_reward, *rnn)
         return self.pi(rows), self.q(rows, rows.observation.new_zeros(*rows.prev_reward.shape, self.distribution.dim))
 
@@ -191,7 +191,7 @@ def add_targets(agent: QpgAgent, target: ActorModel, target_q: nn.Module) -> Non
 
 
 def check_not_negative(agent: Settings, *names: str) -> None:
-    """Refuse standard deviations and bounds below 0; None is taken."""
+    """Check that standard deviations and bounds are at least 0, or None."""
     for name in names:
         if getattr(agent, name) is not None:
             agent.check(name, lambda x: x >= 0.0, "a number from 0")

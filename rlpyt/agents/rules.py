@@ -52,7 +52,7 @@ class Exploration:
         self._schedule = schedule
 
     def fraction_after(self, itr: int) -> float | None:
-        """Return how far it has gone after an iteration by the schedule; None leaves it as it is."""
+        """Return the fraction of annealing that the schedule has after an iteration; None leaves it as it is."""
         return None if self._schedule is None else self._schedule(itr)
 
     # ---- acting ----
@@ -205,7 +205,7 @@ class Head:
         self.agent = of_its_kind(agent)
 
     def read(self, output: Buffer) -> Buffer:
-        """Return what `act` and `agent_info` of the agent take, of what the model gives, on its device."""
+        """Return the outputs of the model in the form that `act` and `agent_info` take, on its device."""
         return output
 
     def best(self, output: Buffer) -> Buffer:

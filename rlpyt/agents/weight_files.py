@@ -56,7 +56,7 @@ def save_weights(agent: Agent, path: str | os.PathLike[str]) -> Path:
 
 
 def load_weights(agent: Agent, path: str | os.PathLike[str]) -> None:
-    """Let an agent that is initialised, with the same networks, take over what `save_weights` has written.
+    """Load a file of `save_weights` into an initialised agent with the same networks.
 
     Raises:
         ImportError: if safetensors is not installed.

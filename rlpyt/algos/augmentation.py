@@ -34,7 +34,7 @@ class RandomShift:
 
 
 def check_images(who: str, pad: int, observation: Buffer) -> None:
-    """Refuse to shift observations [1, ...] without an image."""
+    """Check that observations [1, ...] have an image to shift."""
     if not any(_is_image(x, 1) for x in buffer_leaves(observation)):
         raise ValueError(
             f"{who}: random_shift is {pad}, but no part of the observations is an image; expected uint8 "

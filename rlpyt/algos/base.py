@@ -68,7 +68,7 @@ class RlAlgorithm(Settings, Scheduled, Algorithm[AgentT]):
     `lossAfter`, for another forward pass. No other number changes."""
 
     def __post_init__(self) -> None:
-        """Refuse values out of range. A subclass calls this first and then makes its own checks."""
+        """Check the settings. A subclass calls this first and then makes its own checks."""
         super().__post_init__()
         if "lr" in (self.optim_kwargs or {}):
             raise TypeError(
@@ -174,7 +174,7 @@ class RlAlgorithm(Settings, Scheduled, Algorithm[AgentT]):
     # ---- what is told of a run ----
 
     def plan(self) -> dict[str, object]:
-        """Return what an iteration will do; see `rlpyt.core.Algorithm`."""
+        """Return the entries of the plan; see `rlpyt.core.Algorithm`."""
         counts = {"rows an iteration": self.steps_per_itr, "updates an iteration": 1}
         names = dict.fromkeys(descent.name for descent in self.descents.values())
         optimiser = {"optimiser": " and ".join(names)} if names else {}
@@ -203,7 +203,7 @@ class RlAlgorithm(Settings, Scheduled, Algorithm[AgentT]):
         }
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over the result of `state_dict`; a replay unlike this one is refused before anything was changed."""
+        """Load the result of `state_dict`; a replay unlike this one is refused before anything was changed."""
         if self.feed is not None:
             self.feed.load_state_dict(state_dict)
         self.descents.load_state_dict(state_dict["optimizer"])
@@ -298,7 +298,7 @@ class Descents(dict[str, GradientDescent]):
         return states["model"] if states.keys() == {"model"} else states
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over the result of `state_dict`; refuse that of another algorithm, of other settings or networks."""
+        """Load the result of `state_dict`; refuse that of another algorithm, of other settings or networks."""
         who = type(self._algo).__name__
         if not isinstance(state_dict, Mapping):
             raise TypeError(

@@ -58,7 +58,7 @@ class CMAES(Settings, Scheduled, Algorithm[PopulationPolicyAgent]):
     """What evaluation and snapshots act with: "mean" of the distribution, or "best", the fittest individual so far."""
 
     def __post_init__(self) -> None:
-        """Refuse values out of range."""
+        """Check the settings."""
         super().__post_init__()
         self.check("sigma", lambda x: 0.0 < x < float("inf"), "a number above 0")
         whole(self, "n_episodes")
@@ -144,7 +144,7 @@ class CMAES(Settings, Scheduled, Algorithm[PopulationPolicyAgent]):
         return self
 
     def plan(self) -> dict[str, object]:
-        """Return what an iteration will do; see `rlpyt.core.Algorithm`."""
+        """Return the entries of the plan; see `rlpyt.core.Algorithm`."""
         n_parameters, n = self._individuals.shape[1], self.agent.population_size
         gigabytes = covariance_bytes(n_parameters, n) / 1e9
         return {
@@ -166,7 +166,7 @@ class CMAES(Settings, Scheduled, Algorithm[PopulationPolicyAgent]):
         }
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over the result of `state_dict`."""
+        """Load the result of `state_dict`."""
         self.search.load_state_dict(state_dict["search"])
         self._individuals = np.asarray(state_dict["individuals"]).copy()
         self.episodes.load_state_dict(state_dict["episodes"])

@@ -105,7 +105,7 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
     does not. Fixed for the run, as what the network has learned is in that scale."""
 
     def __post_init__(self) -> None:
-        """Refuse values out of range."""
+        """Check the settings."""
         super().__post_init__()
         self.check("delta_clip", lambda x: x > 0.0, "above 0 (None for the square)")
         self.check("eps_steps", lambda x: x >= 1.0, "at least 1 step")
@@ -142,7 +142,7 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
         self.descents.add("model", self.agent.parameters(), defaults={"eps": 0.01 / rows} if adam else {})
 
     def schedule_of(self, name: str) -> ScheduleLike | None:
-        """Return what was given, or where there is no `eps_schedule` a line over `eps_steps`."""
+        """Return the given schedule, or without `eps_schedule` a line over `eps_steps`."""
         if name == "eps_schedule" and self.eps_schedule is None:
             return Linear(0.0, 1.0, steps=self.eps_steps)
         return super().schedule_of(name)
@@ -217,7 +217,7 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
         return {**super().row_numbers(n_done), **({} if math.isnan(epsilon) else {"Epsilon": epsilon})}
 
     def plan(self) -> dict[str, object]:
-        """Return what an iteration will do; see `rlpyt.core.Algorithm`."""
+        """Return the entries of the plan; see `rlpyt.core.Algorithm`."""
         plan, of_eps = super().plan(), dict[str, str]()
         at_end, last = mean_epsilon(self, self.hyper(self.n_steps).eps_schedule), mean_epsilon(self, 1.0)
         is_far = at_end - last > _FAR  # not where the agent has no epsilon
@@ -234,7 +234,7 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
         return {**super().state_dict(), "recent": None if recent is None else tuple(recent)}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over the result of `state_dict`."""
+        """Load the result of `state_dict`."""
         super().load_state_dict(state_dict)
         recent = state_dict["recent"]
         if self.new_errors is not None:
@@ -245,7 +245,7 @@ OffPolicyAlgo.register(DQN)
 
 
 def annealed(algo: DQN, itr: int) -> float | None:
-    """Return how far exploration has been annealed after an iteration, from 0 to 1."""
+    """Return the fraction of annealing done after an iteration, from 0 to 1."""
     fraction: float | None = algo.hyper((itr + 1) * algo.steps_per_itr).eps_schedule
     return fraction
 

@@ -122,7 +122,7 @@ class GradientDescent:
         return {name: value for name, value in vars(self).items() if name != "_backward"} | {"_differentiated": []}
 
     def _set_rates(self, learning_rate: float) -> None:
-        """Set the rates of the groups for a step; refuse one that is not of the last step, as it would be lost."""
+        """Set the groups' rates for a step; raise an error if a script has set one, which would be overwritten."""
         for group in self.optimizer.param_groups:
             if group["lr"] != group.get("lr_given", group["lr"]):
                 raise ValueError(
@@ -203,7 +203,7 @@ class GradientDescent:
         return list(group.get("param_names") or (names.get(id(parameter), "") for parameter in group["params"]))
 
     def _name(self, parameter: torch.nn.Parameter) -> str:
-        """Return what to call a parameter of the optimiser in a message."""
+        """Return the name of a parameter of the optimiser for a message."""
         names = [name for group in self.optimizer.param_groups for name in self._names_of(group)]
         i = next(i for i, x in enumerate(self.parameters) if x is parameter)
         return names[i] or f"number {i}"
@@ -220,7 +220,7 @@ class GradientDescent:
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over the result of `state_dict`; refuse that of another optimiser, or of other parameters."""
+        """Load the result of `state_dict`; refuse that of another optimiser, or of other parameters."""
         scales = self._lr_scales()
         # torch takes over the tensors themselves: two algorithms loaded from one state would share their moments.
         state = deepcopy(dict(state_dict))
@@ -243,7 +243,7 @@ class GradientDescent:
         self._lay_out(self.parameters)
 
     def _check_state(self, state: StateDict) -> None:
-        """Refuse a state that is not of this optimiser and these parameters: fused steps would write beyond moments."""
+        """Check that a state fits optimiser and parameters: fused steps would write beyond the moments."""
         if missing := [name for name in ("state", "param_groups") if name not in state]:
             self._refuse(
                 f"it has no {' and no '.join(map(repr, missing))}, but {', '.join(map(repr, state))!s:.200}", "both"

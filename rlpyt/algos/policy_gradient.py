@@ -86,7 +86,7 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
     """Bound of a normalised reward."""
 
     def __post_init__(self) -> None:
-        """Refuse values out of range."""
+        """Check the settings."""
         super().__post_init__()
         self.check("gae_lambda", lambda x: 0.0 <= x <= 1.0, "a number in [0, 1]")
         self.check("value_loss_coeff", lambda x: x >= 0.0, "at least 0")
@@ -165,7 +165,7 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
         return self.agent(*batch.agent_inputs)
 
     def plan(self) -> dict[str, object]:
-        """Return what an iteration will do; see `rlpyt.core.Algorithm`."""
+        """Return the entries of the plan; see `rlpyt.core.Algorithm`."""
         unused = "reward_clip" in chosen(self) and not self.normalize_reward
         return {**super().plan(), **({"reward_clip": Remark("not used without normalize_reward")} if unused else {})}
 
@@ -176,7 +176,7 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
         return {**super().state_dict(), "running_return": running.clone()}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over the result of `state_dict`."""
+        """Load the result of `state_dict`."""
         super().load_state_dict(state_dict)
         if self.reward_scale is not None:
             self.reward_scale.running_return.copy_(state_dict["running_return"])

@@ -60,7 +60,7 @@ class PPO(PolicyGradientAlgo):
     """Estimated KL divergence from the policy that acted at which the epochs of a batch stop; None for none."""
 
     def __post_init__(self) -> None:
-        """Refuse values out of range."""
+        """Check the settings."""
         super().__post_init__()
         whole(self, "minibatches")
         self.check("epochs", lambda x: x >= 1 and x % 1 == 0, "a whole number from 1")
@@ -85,7 +85,7 @@ class PPO(PolicyGradientAlgo):
         self.batch_size = self.batch_spec.size // minibatches
 
     def schedule_of(self, name: str) -> ScheduleLike | None:
-        """Return what was given, or with `linear_lr_schedule` a line to zero for a plain rate or clip."""
+        """Return the given schedule, or with `linear_lr_schedule` a line to zero for a plain rate or clip."""
         value: Any = getattr(self, name)
         if name in ("learning_rate", "ratio_clip") and self.linear_lr_schedule and isinstance(value, Real):
             return Linear(float(value))
@@ -170,7 +170,7 @@ class PPO(PolicyGradientAlgo):
         return loss, {**metrics, "kl": kl, "clipFraction": clipped}
 
     def plan(self) -> dict[str, object]:
-        """Return what an iteration will do; see `rlpyt.core.Algorithm`."""
+        """Return the entries of the plan; see `rlpyt.core.Algorithm`."""
         # A subclass without a clip leaves clipFraction out of its metrics.
         names = ("learning_rate", "ratio_clip") if "clipFraction" in self.opt_info_fields else ("learning_rate",)
         falling = {name: x for name in names if self.schedule_of(name) is not (x := getattr(self, name))}

@@ -96,7 +96,7 @@ class ReplayFeed:
         self.replay.append_samples(self.algo.samples_to_buffer(samples), errors)
 
     def appender(self) -> ReplayAppender:
-        """Return what appends batches in another process from now on; here, `append` only makes ready for `learn`."""
+        """Return the copy that appends batches in another process; from now on `append` here only prepares `learn`."""
         appender = ReplayAppender(self)
         self._is_appended_apart = True
         return appender
@@ -163,7 +163,7 @@ class ReplayFeed:
 
     @contextmanager
     def _drawing_ahead(self, n_updates: int) -> Iterator[None]:
-        """Let a thread draw the batches of the updates of an iteration, where settings and number allow it."""
+        """Draw the batches of an iteration in a thread while the context is open, if the settings allow it."""
         if not self.draws_ahead or n_updates < 2:
             yield
             return
@@ -221,7 +221,7 @@ class ReplayFeed:
     # ---- what is told of a run ----
 
     def _check_updates(self, n_itr: int) -> None:
-        """Refuse a run without updates, and one whose first update finds nothing to draw in the replay."""
+        """Check that the run has updates, and that its first one finds rows to draw in the replay."""
         algo, B = self.algo, self.algo.batch_spec.B
         name, T = type(algo).__name__, algo.batch_spec.T
         # At the ends of the run: a schedule may have iterations without an update in between.
@@ -265,7 +265,7 @@ class ReplayFeed:
             )
 
     def plan(self) -> dict[str, object]:
-        """Return what will be done an iteration, what becomes of settings, and what costs the run its learning."""
+        """Return the entries of the plan: the work of an iteration, cautions about settings, and warnings."""
         algo = self.algo
         first, last = (algo.hyper(itr * algo.steps_per_itr) for itr in (algo.min_itr_learn, algo.n_itr - 1))
         n_updates, rows, rows_at_end = self.n_updates(first), rows_of_update(algo, first), rows_of_update(algo, last)
@@ -283,7 +283,7 @@ class ReplayFeed:
         }
 
     def _remarks(self) -> dict[str, str]:
-        """Return what becomes of settings that other settings or the batch change."""
+        """Return cautions about settings that other settings, or the batch, change."""
         algo, at_start = self.algo, self.algo.hyper(0)
         first_step = (algo.min_itr_learn + 1) * algo.steps_per_itr
         ratio = self.n_updates(at_start) * rows_of_update(algo, at_start) / algo.batch_spec.size
@@ -348,7 +348,7 @@ class ReplayFeed:
         return {**counters, "replay": self.replay.state_dict()}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over the result of `state_dict`; a replay unlike this one is refused before anything was changed."""
+        """Load the result of `state_dict`; a replay unlike this one is refused before anything was changed."""
         self.replay.load_state_dict(state_dict["replay"])
         # Checkpoints of earlier versions have neither: their batches and intervals were those of the whole run.
         self.last_done = dict(state_dict.get("last_done", {}))
@@ -426,7 +426,7 @@ class OffPolicyAlgo(ReplaySettings, RlAlgorithm[ExploringT]):
 
 
 def _check_run(algo: ReplaySettings, run: Run) -> None:
-    """Refuse a sampler without final observations, and sequences and agent that do not fit each other."""
+    """Check that the sampler gives final observations, and that sequences and agent fit each other."""
     name, agent = type(algo).__name__, cast(AnyAlgorithm, algo).agent
     if not run.mid_batch_reset:
         raise ValueError(

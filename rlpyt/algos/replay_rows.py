@@ -37,7 +37,7 @@ def run_over(
     with_next: bool,
     warmup_T: int,
 ) -> Outputs:
-    """Return what a network and its target give at the rows of a batch.
+    """Return the outputs of a network and its target at the rows of a batch.
 
     Args:
         batch: transitions, or sequences, which are unrolled from the stored state after their warm-up.

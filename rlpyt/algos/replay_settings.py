@@ -152,7 +152,7 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
     """Updates between target updates, a whole number; what a schedule gives is rounded, to at least 1."""
 
     def __post_init__(self) -> None:
-        """Refuse values out of range."""
+        """Check the settings."""
         super().__post_init__()
         for name in ("replay_size", "n_step_return"):
             whole(self, name)
@@ -196,7 +196,7 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
             state["agent"].explore_by(state["exploration"])
 
     def schedule_of(self, name: str) -> ScheduleLike | None:
-        """Return what was given, or where there is no `pri_beta` the line from `pri_beta_init` to `pri_beta_final`."""
+        """Return the given schedule, or without `pri_beta` the line from `pri_beta_init` to `pri_beta_final`."""
         if name == "pri_beta" and self.pri_beta is None:
             return Linear(self.pri_beta_init, self.pri_beta_final, steps=self.pri_beta_steps)
         return super().schedule_of(name)
@@ -257,7 +257,7 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
 
 
 def _check_parts(settings: ReplaySettings) -> None:
-    """Refuse parts that cannot be made, and settings that an index of one's own is not given."""
+    """Check that the parts can be made, and that no setting is meant for an index of one's own."""
     for name in ("ReplayCls", "IndexCls", "ReadingCls"):
         part = getattr(settings, name)
         if part is not None and not callable(part):
@@ -348,7 +348,7 @@ def _index(settings: ReplaySettings, rng: np.random.Generator, hyper: Hyper) -> 
 
 
 def _replay_device(settings: ReplaySettings, device: torch.device) -> torch.device | None:
-    """Return where a copy of the observations shall be; None for none, as on the CPU, where they are."""
+    """Return the device for a copy of the observations, or None if there is no copy, as on the CPU."""
     if settings.replay_on_device and settings.lock.shared:
         raise ValueError(
             f"{type(settings).__name__}: replay_on_device is True, and another process appends to the replay, which "
@@ -367,7 +367,7 @@ def _nominal(example: Buffer, leading_dims: int | Sequence[int]) -> Buffer:
 
 
 def check_memory(algo: AnyAlgorithm, nominal: RowStorage, observation: Buffer, has_frames: bool, shared: bool) -> str:
-    """Refuse a replay that does not fit into the memory, and warn of one that may not; return what would help.
+    """Raise an error if the replay does not fit into the memory, warn if it may not, and return advice.
 
     Memory that is private is taken when rows are written, so that a run would be killed in the middle. Shared memory is
     taken at the start.
@@ -405,12 +405,12 @@ def check_memory(algo: AnyAlgorithm, nominal: RowStorage, observation: Buffer, h
 
 
 def check_count(settings: Settings, name: str) -> None:
-    """Refuse a count, whose schedule is rounded, that does not begin with a whole number from 1."""
+    """Check that the schedule of a count, which is rounded, begins with a whole number from 1."""
     settings.check(name, lambda x: x >= 1 and x % 1 == 0, "a whole number from 1")
 
 
 def whole_count(x: float) -> int:
-    """Return what a schedule gives of something that is counted."""
+    """Return the rounded value of a schedule of a count."""
     return max(1, round(x))
 
 

@@ -74,7 +74,7 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     """Of all action values, what the policy climbs: "min", or "mean" as in REDQ."""
 
     def __post_init__(self) -> None:
-        """Refuse values out of range."""
+        """Check the settings."""
         super().__post_init__()
         self.check("alpha_learning_rate", lambda x: 0.0 <= x < float("inf"), "a number from 0")
         self.check("fixed_alpha", lambda x: x >= 0.0, "a number from 0 (None to learn it)")
@@ -112,7 +112,7 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
             self.descents.add("alpha", [self.log_alpha], rate="alpha_learning_rate")
 
     def schedule_of(self, name: str) -> ScheduleLike | None:
-        """Return what was given, or for a target entropy of "auto" the number of this action space."""
+        """Return the given schedule, or for a target entropy of "auto" the number of this action space."""
         if name == "target_entropy" and self.target_entropy == "auto":
             return -float(self.agent.distribution.n_free) if "agent" in vars(self) else 0.0
         return super().schedule_of(name)

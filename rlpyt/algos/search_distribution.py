@@ -104,7 +104,7 @@ class SearchDistribution:
         return {"attributes": attributes, "stream": (str(name), keys.copy(), int(pos), int(has_gauss), float(cached))}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned; refuse that of another class or version of the package."""
+        """Load the result of `state_dict`; refuse that of another class or version of the package."""
         own, saved = vars(self._cma), state_dict["attributes"]
         if own.keys() - {"_rng"} != saved.keys():
             raise ValueError(
@@ -146,7 +146,7 @@ def _weights(weight_func: Callable[[int], float], n: int) -> np.ndarray:
 
 
 def _form(name: str, value: object) -> object:
-    """Return what a state may not change: a whole number, such as the population's, the shape of an array, or a class.
+    """Return the part of a value that a state must agree with: a whole number, the shape of an array, or a class.
 
     The generation `_g` grows, and the rate `_cm` may have a schedule.
     """

@@ -80,6 +80,6 @@ class WholeEpisodes:
         return {name: array.copy() for name, array in vars(self).items()}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned."""
+        """Load the result of `state_dict`."""
         for name, array in vars(self).items():
             array[...] = np.asarray(state_dict[name])

@@ -1,4 +1,7 @@
-"""Algorithms by name, each with settings that fit the environment: published ones for images and for MuJoCo."""
+"""Algorithms by name, each with settings that fit the environment: published ones for images and for MuJoCo.
+
+Command `rlpyt algos` lists them.
+"""
 
 from __future__ import annotations
 
@@ -7,37 +10,9 @@ from typing import NamedTuple
 
 from gymnasium import spaces
 
-from rlpyt.agents import (
-    BaseAgent,
-    CatDqnAgent,
-    DdpgAgent,
-    DqnAgent,
-    IqnAgent,
-    PgAgent,
-    PopulationAgent,
-    QrDqnAgent,
-    R2d1Agent,
-    RecurrentSacAgent,
-    RecurrentTd3Agent,
-    SacAgent,
-    Td3Agent,
-)
-from rlpyt.algos import (
-    A2C,
-    CMAES,
-    DDPG,
-    DQN,
-    IQN,
-    PPO,
-    QRDQN,
-    R2D1,
-    SAC,
-    TD3,
-    CategoricalDQN,
-    VTrace,
-)
+from rlpyt import agents, algos
 from rlpyt.cli.environment import Actions, Environment
-from rlpyt.cli.text import did_you_mean
+from rlpyt.cli.text import columns, did_you_mean
 from rlpyt.cli.values import Values
 from rlpyt.samplers import WaitResetCollector
 from rlpyt.settings import Settings
@@ -48,7 +23,7 @@ class Parts(NamedTuple):
     """Parts of a run, beside the classes of sampler and runner."""
 
     algo: Settings
-    agent: BaseAgent
+    agent: agents.BaseAgent
     n_steps: float
     """Length of the run where the user says nothing."""
     sampler: Kwargs
@@ -81,140 +56,145 @@ def ppo(env: Environment, recurrent: bool = False) -> Parts:
         gae_lambda=0.95, value_loss_coeff=0.5, clip_grad_norm=0.5, normalize_advantage=True, optim_kwargs=dict(eps=1e-5)
     )
     if env.has_images:
-        algo = PPO(learning_rate=2.5e-4, ratio_clip=0.1, epochs=4, minibatches=4, **shared)
-        return Parts(algo, PgAgent(recurrent=recurrent), 10e6, dict(batch_T=128, batch_B=8))
+        algo = algos.PPO(learning_rate=2.5e-4, ratio_clip=0.1, epochs=4, minibatches=4, **shared)
+        return Parts(algo, agents.PgAgent(recurrent=recurrent), 10e6, dict(batch_T=128, batch_B=8))
     if env.actions == "continuous":
         shared |= dict(normalize_reward=True, entropy_loss_coeff=0.0, ratio_clip=0.2, epochs=10)
         if env.kind == "mujoco":
-            agent = PgAgent(model_kwargs=dict(normalize_observation=True), recurrent=recurrent)
+            agent = agents.PgAgent(model_kwargs=dict(normalize_observation=True), recurrent=recurrent)
             n_envs = 8 if recurrent else 1  # the minibatches of a recurrent agent are whole environments
-            algo = PPO(learning_rate=3e-4, minibatches=4 if recurrent else 32, value_clip=0.2, **shared)
+            algo = algos.PPO(learning_rate=3e-4, minibatches=4 if recurrent else 32, value_clip=0.2, **shared)
             return Parts(algo, agent, 1e6, dict(batch_T=2048 // n_envs, batch_B=n_envs))
         # Pendulum is learned sooner with a short horizon; of other environments nothing is known.
         discount = 0.9 if env.name.rpartition(":")[2].startswith("Pendulum-") else 0.99
-        algo = PPO(learning_rate=1e-3, discount=discount, minibatches=4 if recurrent else 32, **shared)
-        return Parts(algo, PgAgent(recurrent=recurrent), 300_000, dict(batch_T=512, batch_B=4))
+        algo = algos.PPO(learning_rate=1e-3, discount=discount, minibatches=4 if recurrent else 32, **shared)
+        return Parts(algo, agents.PgAgent(recurrent=recurrent), 300_000, dict(batch_T=512, batch_B=4))
     shared |= dict(gae_lambda=0.98, discount=0.98, ratio_clip=0.2, epochs=10)
-    algo = PPO(learning_rate=1e-3, minibatches=4 if recurrent else 8, **shared)
+    algo = algos.PPO(learning_rate=1e-3, minibatches=4 if recurrent else 8, **shared)
     n_steps, batch_T = (200_000, 64) if recurrent else (100_000, 32)
-    return Parts(algo, PgAgent(recurrent=recurrent), n_steps, dict(batch_T=batch_T, batch_B=8))
+    return Parts(algo, agents.PgAgent(recurrent=recurrent), n_steps, dict(batch_T=batch_T, batch_B=8))
 
 
 def a2c(env: Environment, recurrent: bool = False) -> Parts:
     """Return A2C: Mnih et al. 2016, with environments in step."""
     if env.has_images:
-        algo = A2C(learning_rate=3e-4, value_loss_coeff=0.5, entropy_loss_coeff=0.01, clip_grad_norm=1.0)
+        algo = algos.A2C(learning_rate=3e-4, value_loss_coeff=0.5, entropy_loss_coeff=0.01, clip_grad_norm=1.0)
         sampler = dict(batch_T=20 if recurrent else 5, batch_B=32, max_decorrelation_steps=1000)
-        return Parts(algo, PgAgent(recurrent=recurrent), 10e6, sampler)
+        return Parts(algo, agents.PgAgent(recurrent=recurrent), 10e6, sampler)
     if env.actions == "continuous":
-        algo = A2C(
+        algo = algos.A2C(
             learning_rate=3e-4, gae_lambda=0.95, entropy_loss_coeff=0.0, normalize_advantage=True, normalize_reward=True
         )
-        agent = PgAgent(model_kwargs=small_network(env, 64, 64), recurrent=recurrent)
+        agent = agents.PgAgent(model_kwargs=small_network(env, 64, 64), recurrent=recurrent)
         return Parts(algo, agent, 1e6, dict(batch_T=32, batch_B=8))
-    algo = A2C(learning_rate="lin_5e-3", discount=0.98, gae_lambda=0.95, normalize_advantage=True)
-    return Parts(algo, PgAgent(recurrent=recurrent), 100_000, dict(batch_T=16, batch_B=16))
+    algo = algos.A2C(learning_rate="lin_5e-3", discount=0.98, gae_lambda=0.95, normalize_advantage=True)
+    return Parts(algo, agents.PgAgent(recurrent=recurrent), 100_000, dict(batch_T=16, batch_B=16))
 
 
 def vtrace(env: Environment, recurrent: bool = False) -> Parts:
     """Return V-trace actor-critic, IMPALA: Espeholt et al. 2018."""
     if env.has_images:
-        algo = VTrace(learning_rate="lin_6e-4", clip_grad_norm=40.0, value_loss_coeff=0.5, entropy_loss_coeff=0.01)
+        algo = algos.VTrace(
+            learning_rate="lin_6e-4", clip_grad_norm=40.0, value_loss_coeff=0.5, entropy_loss_coeff=0.01
+        )
         sampler = dict(batch_T=20, batch_B=32, max_decorrelation_steps=1000)
-        return Parts(algo, PgAgent(recurrent=recurrent), 10e6, sampler)
-    algo = VTrace(learning_rate="lin_5e-3", discount=0.98, gae_lambda=0.95, normalize_advantage=True)
-    agent = PgAgent(model_kwargs=small_network(env, 64, 64) if env.actions == "continuous" else {}, recurrent=recurrent)
+        return Parts(algo, agents.PgAgent(recurrent=recurrent), 10e6, sampler)
+    algo = algos.VTrace(learning_rate="lin_5e-3", discount=0.98, gae_lambda=0.95, normalize_advantage=True)
+    agent = agents.PgAgent(
+        model_kwargs=small_network(env, 64, 64) if env.actions == "continuous" else {}, recurrent=recurrent
+    )
     return Parts(algo, agent, 1e6 if env.kind == "mujoco" else 100_000, dict(batch_T=16, batch_B=16))
 
 
 # ---- deep Q-learning ----
 
 
-def replay_settings(env: Environment) -> tuple[Values, float, Kwargs]:
-    """Return the settings that all of deep Q-learning share, the length of the run, and those of the sampler."""
+ATOMS: Kwargs = dict(V_min=-100.0, V_max=100.0)
+
+
+def q_learning(
+    env: Environment,
+    Algo: Callable[..., Settings],
+    Agent: Callable[..., agents.BaseAgent],
+    sizes: tuple[int, ...] = (256, 256),
+    *,
+    network: Kwargs | None = None,
+    agent: Kwargs | None = None,
+    **changes: object,
+) -> Parts:
+    """Return an algorithm of deep Q-learning; with priorities and 3-step returns where there are no images.
+
+    `network` and `agent` have more arguments of the two, and `changes` has settings that are others than those that all
+    share.
+    """
     if env.has_images:
         settings: Values = dict(
-            batch_size=32,
-            replay_ratio=8,
-            replay_size=1_000_000,
-            min_steps_learn=20_000,
-            eps_steps=250_000,
-            target_update_interval=1_000,
-            learning_rate=1e-4,
+            **dict(batch_size=32, replay_ratio=8, replay_size=1_000_000, min_steps_learn=20_000, eps_steps=250_000),
+            **dict(target_update_interval=1_000, learning_rate=1e-4),
         )
-        return settings, 10e6, dict(batch_T=4, batch_B=8, max_decorrelation_steps=1_000)
-    settings = dict(
-        learning_rate="lin_1e-3",
-        batch_size=64,
-        replay_ratio=32,
-        replay_size=50_000,
-        min_steps_learn=1_000,
-        eps_steps=5_000,
-        target_update_interval=50,
-        n_step_return=3,
-        prioritized_replay=True,
-        pri_beta_steps=30_000,
-    )
-    return settings, 30_000, dict(batch_T=4, batch_B=4)
+        n_steps, sampler = 10e6, dict(batch_T=4, batch_B=8, max_decorrelation_steps=1_000)
+    else:
+        settings = dict(
+            **dict(batch_size=64, replay_ratio=32, replay_size=50_000, min_steps_learn=1_000, eps_steps=5_000),
+            **dict(target_update_interval=50, learning_rate="lin_1e-3", n_step_return=3),
+            **dict(prioritized_replay=True, pri_beta_steps=30_000),
+        )
+        n_steps, sampler = 30_000, dict(batch_T=4, batch_B=4)
+    model = {**small_network(env, *sizes), **(network or {})}
+    return Parts(Algo(**settings | changes), Agent(model_kwargs=model, **(agent or {})), n_steps, sampler)
 
 
-def dqn(env: Environment, double: bool = False) -> Parts:
-    """Return DQN: Mnih et al. 2015; with priorities and 3-step returns where there are no images.
+def dqn(env: Environment) -> Parts:
+    """Return DQN: Mnih et al. 2015."""
+    return q_learning(env, algos.DQN, agents.DqnAgent, (64, 64))
 
-    Double DQN: van Hasselt et al. 2016.
-    """
-    settings, n_steps, sampler = replay_settings(env)
-    algo = DQN(**{**settings, **({"double_dqn": True} if double else {})})
-    return Parts(algo, DqnAgent(model_kwargs=small_network(env, 64, 64)), n_steps, sampler)
+
+def double_dqn(env: Environment) -> Parts:
+    """Return double DQN: van Hasselt et al. 2016."""
+    return q_learning(env, algos.DQN, agents.DqnAgent, (64, 64), double_dqn=True)
 
 
 def c51(env: Environment) -> Parts:
     """Return categorical DQN: Bellemare et al. 2017."""
-    settings, n_steps, sampler = replay_settings(env)
-    if env.has_images:
-        return Parts(CategoricalDQN(**{**settings, "learning_rate": 2.5e-4}), CatDqnAgent(), n_steps, sampler)
-    agent = CatDqnAgent(model_kwargs=small_network(env, 256, 256))
-    return Parts(CategoricalDQN(**settings, V_min=-100.0, V_max=100.0), agent, n_steps, sampler)
+    own = dict(learning_rate=2.5e-4) if env.has_images else ATOMS
+    return q_learning(env, algos.CategoricalDQN, agents.CatDqnAgent, **own)
 
 
 def qrdqn(env: Environment) -> Parts:
     """Return quantile-regression DQN: Dabney et al. 2018."""
-    settings, n_steps, sampler = replay_settings(env)
-    quantiles: Values = dict() if env.has_images else dict(n_quantiles=50)
-    return Parts(
-        QRDQN(**settings), QrDqnAgent(model_kwargs=small_network(env, 256, 256), **quantiles), n_steps, sampler
-    )
+    return q_learning(env, algos.QRDQN, agents.QrDqnAgent, agent={} if env.has_images else dict(n_quantiles=50))
 
 
 def iqn(env: Environment) -> Parts:
     """Return IQN, implicit quantiles: Dabney et al. 2018."""
-    settings, n_steps, sampler = replay_settings(env)
-    network = {} if env.has_images else dict(**small_network(env, 256, 256), n_tau=16, stratified=True)
-    return Parts(IQN(**settings), IqnAgent(model_kwargs=network), n_steps, sampler)
+    return q_learning(
+        env, algos.IQN, agents.IqnAgent, network={} if env.has_images else dict(n_tau=16, stratified=True)
+    )
 
 
 def rainbow(env: Environment) -> Parts:
     """Return Rainbow: Hessel et al. 2018."""
-    settings, n_steps, sampler = replay_settings(env)
-    settings |= dict(n_step_return=3, double_dqn=True, prioritized_replay=True, pri_beta_steps=n_steps)
-    network = dict(**small_network(env, 256, 256), dueling=True, noisy=True)
+    own: Kwargs = dict(pri_beta_steps=30_000, **ATOMS)
     if env.has_images:
-        settings |= dict(
-            learning_rate=6.25e-5, optim_kwargs=dict(eps=1.5e-4), target_update_interval=2_000, pri_alpha=0.5
-        )
-    else:
-        settings |= dict(V_min=-100.0, V_max=100.0)
-    agent = CatDqnAgent(eps_init=0.0, eps_final=0.0, model_kwargs=network)
-    return Parts(CategoricalDQN(**settings), agent, n_steps, sampler)
+        own = dict(pri_beta_steps=10e6, pri_alpha=0.5, learning_rate=6.25e-5, optim_kwargs=dict(eps=1.5e-4))
+        own |= dict(target_update_interval=2_000)
+    return q_learning(
+        env,
+        algos.CategoricalDQN,
+        agents.CatDqnAgent,
+        network=dict(dueling=True, noisy=True),
+        agent=dict(eps_init=0.0, eps_final=0.0),
+        **dict(n_step_return=3, double_dqn=True, prioritized_replay=True, **own),
+    )
 
 
 def r2d1(env: Environment) -> Parts:
     """Return R2D1, recurrent replay without many actors: Kapturowski et al. 2019."""
     if env.has_images:
-        algo = R2D1(batch_B=32, replay_ratio=4, pri_alpha=0.9, pri_beta_init=0.6, pri_beta_final=0.6)
+        algo = algos.R2D1(batch_B=32, replay_ratio=4, pri_alpha=0.9, pri_beta_init=0.6, pri_beta_final=0.6)
         sampler = dict(batch_T=30, batch_B=32, max_decorrelation_steps=1_000)
-        return Parts(algo, R2d1Agent(model_kwargs=dict(dueling=True)), 50e6, sampler)
-    algo = R2D1(
+        return Parts(algo, agents.R2d1Agent(model_kwargs=dict(dueling=True)), 50e6, sampler)
+    algo = algos.R2D1(
         learning_rate=1e-3,
         replay_size=50_000,
         min_steps_learn=1_000,
@@ -228,7 +208,7 @@ def r2d1(env: Environment) -> Parts:
         n_step_return=3,
         discount=0.99,
     )
-    agent = R2d1Agent(eps_final=0.02, model_kwargs=dict(hidden_sizes=64, rnn_size=64))
+    agent = agents.R2d1Agent(eps_final=0.02, model_kwargs=dict(hidden_sizes=64, rnn_size=64))
     return Parts(algo, agent, 50_000, dict(batch_T=10, batch_B=8))
 
 
@@ -238,25 +218,29 @@ def r2d1(env: Environment) -> Parts:
 def sac(env: Environment) -> Parts:
     """Return SAC: Haarnoja et al. 2018."""
     if env.kind == "mujoco":
-        return Parts(SAC(q_learning_rate=1e-3, alpha_learning_rate=1e-3), SacAgent(), 1e6, ONE_STEP)
-    return Parts(SAC(**SMALL_QPG), SacAgent(**networks(env)), 20_000, ONE_STEP)
+        return Parts(algos.SAC(q_learning_rate=1e-3, alpha_learning_rate=1e-3), agents.SacAgent(), 1e6, ONE_STEP)
+    return Parts(algos.SAC(**SMALL_QPG), agents.SacAgent(**networks(env)), 20_000, ONE_STEP)
 
 
 def td3(env: Environment) -> Parts:
     """Return TD3: Fujimoto et al. 2018."""
     if env.kind == "mujoco":
-        return Parts(TD3(batch_size=256, replay_ratio=256), Td3Agent(**networks(env)), 1e6, ONE_STEP)
-    return Parts(TD3(**SMALL_QPG), Td3Agent(**networks(env)), 20_000, ONE_STEP)
+        return Parts(algos.TD3(batch_size=256, replay_ratio=256), agents.Td3Agent(**networks(env)), 1e6, ONE_STEP)
+    return Parts(algos.TD3(**SMALL_QPG), agents.Td3Agent(**networks(env)), 20_000, ONE_STEP)
 
 
 def ddpg(env: Environment) -> Parts:
     """Return DDPG: Lillicrap et al. 2016."""
     if env.kind == "mujoco":
-        return Parts(DDPG(learning_rate=1e-3, target_update_tau=0.005), DdpgAgent(), 1e6, ONE_STEP)
-    return Parts(DDPG(**SMALL_QPG), DdpgAgent(**networks(env)), 40_000, ONE_STEP)
+        return Parts(algos.DDPG(learning_rate=1e-3, target_update_tau=0.005), agents.DdpgAgent(), 1e6, ONE_STEP)
+    return Parts(algos.DDPG(**SMALL_QPG), agents.DdpgAgent(**networks(env)), 40_000, ONE_STEP)
 
 
-def recurrent_qpg(env: Environment, Algo: type[SAC | TD3], Agent: type[RecurrentSacAgent | RecurrentTd3Agent]) -> Parts:
+def recurrent_qpg(
+    env: Environment,
+    Algo: type[algos.SAC | algos.TD3],
+    Agent: type[agents.RecurrentSacAgent | agents.RecurrentTd3Agent],
+) -> Parts:
     """Return SAC or TD3 whose networks remember."""
     sizes = dict(hidden_sizes=(64, 64))
     agent = Agent(model_kwargs=sizes, q_model_kwargs=sizes, feature_kwargs=dict(rnn_size=64))
@@ -288,8 +272,8 @@ def cmaes(env: Environment) -> Parts:
     """Return CMA-ES: Hansen and Ostermeier 2001. A batch is one episode of every individual."""
     batch_T = min(env.episode_steps or 1_000, 1_000)
     sampler = dict(batch_T=batch_T, batch_B=32, CollectorCls=WaitResetCollector, max_decorrelation_steps=0)
-    agent = PopulationAgent(model_kwargs=dict(hidden_sizes=8), population_size=16)
-    return Parts(CMAES(sigma=0.5), agent, 30 * batch_T * 32, sampler)
+    agent = agents.PopulationAgent(model_kwargs=dict(hidden_sizes=8), population_size=16)
+    return Parts(algos.CMAES(sigma=0.5), agent, 30 * batch_T * 32, sampler)
 
 
 ANY: tuple[Actions, ...] = ("discrete", "several discrete", "continuous")
@@ -302,9 +286,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "vtrace": Algorithm(vtrace, ANY, "V-trace (IMPALA): actor-critic that may learn behind the sampler (--lag)."),
     "vtrace_lstm": Algorithm(lambda env: vtrace(env, True), ANY, "V-trace with a memory."),
     "dqn": Algorithm(dqn, ("discrete",), "Deep Q-network, with a replay."),
-    "double_dqn": Algorithm(
-        lambda env: dqn(env, True), ("discrete",), "DQN whose target is not the maximum of its own errors."
-    ),
+    "double_dqn": Algorithm(double_dqn, ("discrete",), "DQN whose target is not the maximum of its own errors."),
     "c51": Algorithm(c51, ("discrete",), "Categorical DQN: a distribution of the return over fixed atoms."),
     "qrdqn": Algorithm(qrdqn, ("discrete",), "DQN over fixed quantiles of the return."),
     "iqn": Algorithm(iqn, ("discrete",), "DQN over drawn quantiles of the return."),
@@ -312,11 +294,11 @@ ALGORITHMS: dict[str, Algorithm] = {
     "r2d1": Algorithm(r2d1, ("discrete",), "Recurrent DQN that learns from sequences."),
     "sac": Algorithm(sac, ("continuous",), "Soft actor-critic: few steps, many updates."),
     "sac_lstm": Algorithm(
-        lambda env: recurrent_qpg(env, SAC, RecurrentSacAgent), ("continuous",), "SAC with a memory."
+        lambda env: recurrent_qpg(env, algos.SAC, agents.RecurrentSacAgent), ("continuous",), "SAC with a memory."
     ),
     "td3": Algorithm(td3, ("continuous",), "Twin delayed deep deterministic policy gradient."),
     "td3_lstm": Algorithm(
-        lambda env: recurrent_qpg(env, TD3, RecurrentTd3Agent), ("continuous",), "TD3 with a memory."
+        lambda env: recurrent_qpg(env, algos.TD3, agents.RecurrentTd3Agent), ("continuous",), "TD3 with a memory."
     ),
     "ddpg": Algorithm(ddpg, ("continuous",), "Deep deterministic policy gradient."),
     "cmaes": Algorithm(cmaes, ANY, "Search without a gradient; its population is evaluated by the sampler."),
@@ -360,3 +342,14 @@ def check_fits(name: str, chosen: Algorithm, env: Environment) -> None:
         f"{name} takes {' and '.join(chosen.actions)} actions, and those of {env.name} are {env.actions}: "
         f"{env.spaces.action}. These take them: {', '.join(fitting)}."
     )
+
+
+def algos_command() -> int:
+    """List the algorithms, and the actions that they take."""
+    rows = [
+        (name, "any" if entry.actions == ANY else ", ".join(entry.actions), entry.about)
+        for name, entry in ALGORITHMS.items()
+    ]
+    print(columns([("algorithm", "actions", ""), *rows]))
+    print("\nThe settings of one: rlpyt train ALGO ENV --help")
+    return 0

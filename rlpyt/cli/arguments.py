@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeAlias
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
-from rlpyt.cli.values import PLAIN, text_of, value_of
+from rlpyt.cli.values import PLAIN, Values, pairs_of, text_of, value_of
 
 
 def _one(metavar: str, read: Callable[[str], object]) -> PrimitiveConstructorSpec[Any]:
@@ -29,24 +29,26 @@ Count: TypeAlias = Annotated[int, _WHOLE]
 """Whole number with a default."""
 Text: TypeAlias = Annotated[str | None, _one("TEXT", str)]
 """Text; None where it is not given."""
+Pairs: TypeAlias = Annotated[
+    Values,
+    PrimitiveConstructorSpec("*", "KEY=VALUE ...", pairs_of, lambda x: isinstance(x, dict), lambda x: [text_of(x)]),
+    tyro.conf.arg(help_behavior_hint=""),
+]
+"""Values by name."""
+NO_PAIRS: Values = {}
 Modules: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODULE ...", help_behavior_hint="")]
 """Modules of the user's."""
-Pairs: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...", help_behavior_hint="")]
-"""Values by name."""
-PairsOrNone: TypeAlias = Annotated[
-    tuple[str, ...] | None, tyro.conf.arg(metavar="KEY=VALUE ...", help_behavior_hint="")
-]
-"""Values by name; None where the option is not given, in contrast to an option without values."""
 Names: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...", help_behavior_hint="")]
 """Parts by name, with their settings in brackets; see `rlpyt.cli.named`."""
 Columns: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="COLUMN ...", help_behavior_hint="")]
 """Columns of the log."""
 
-_LISTS = re.compile(r"--(vary|slurm|trust|track|hooks|line-columns|([\w.-]+-)?(kwargs|overrides))")
+OF_GRID = re.compile(r"--(vary|slurm)")
+OF_RUN = re.compile(r"--(trust|track|hooks|line-columns|([\w.-]+-)?(kwargs|overrides))")
 """Options that take several values, and may be given several times."""
 
 
-def joined(arguments: Sequence[str]) -> list[str]:
+def joined(arguments: Sequence[str], of_several: re.Pattern[str] = OF_RUN) -> list[str]:
     """Return the arguments with all values of an option of several behind one, as the parser keeps the last alone."""
     others: list[str] = []
     lists: dict[str, list[str]] = {}
@@ -54,7 +56,7 @@ def joined(arguments: Sequence[str]) -> list[str]:
     for argument in arguments:
         name, equals, value = argument.partition("=")
         name = name.replace("_", "-")
-        if _LISTS.fullmatch(name):
+        if of_several.fullmatch(name):
             place = lists.setdefault(name, [])
             if equals:
                 place.append(value)

@@ -12,11 +12,11 @@ import torch
 import tyro
 
 from rlpyt.agents import PgAgent
-from rlpyt.cli.arguments import Count, Pairs
+from rlpyt.cli.arguments import NO_PAIRS, Count, Pairs
 from rlpyt.cli.environment import Environment, environment
 from rlpyt.cli.text import columns
 from rlpyt.cli.train import SAMPLERS
-from rlpyt.cli.values import Values, pairs_of
+from rlpyt.cli.values import Values
 from rlpyt.core import Agent, example_inputs
 from rlpyt.runners.compute_choice import settings_by_rule
 from rlpyt.samplers import BaseSampler
@@ -40,7 +40,7 @@ def bench(
     n_workers: Count = 0,
     update_rows: Count = 256,
     seconds: float = 2.0,
-    env_kwargs: Pairs = (),
+    env_kwargs: Pairs = NO_PAIRS,
 ) -> int:
     """Measure how many steps a second each sampler collects, and in which settings the network learns faster.
 
@@ -59,7 +59,7 @@ def bench(
     unknown = sorted(set(sampler_type) - set(SAMPLERS))
     if unknown:
         raise ValueError(f"--sampler-type: got {unknown[0]!r}; expected some of {', '.join(SAMPLERS)}.")
-    found = environment(env, pairs_of(env_kwargs))
+    found = environment(env, env_kwargs)
     workers = n_workers or min(available_cores(), batch_B)
     names = [name for name in sampler_type or SAMPLERS if name != "alternating" or workers > 1]
     rates: dict[str, list[float]] = {name: [] for name in names}

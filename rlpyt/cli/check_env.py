@@ -8,16 +8,15 @@ from typing import Annotated
 import tyro
 
 from rlpyt.agents import PgAgent
-from rlpyt.cli.arguments import Count, Pairs
+from rlpyt.cli.arguments import NO_PAIRS, Count, Pairs
 from rlpyt.cli.environment import environment, made
-from rlpyt.cli.values import pairs_of
 from rlpyt.envs import EnvError, VectorEnvAdapter, check_vector_env, make_env
 from rlpyt.envs.check import check_env as check_values
 from rlpyt.envs.state_check import restores_exactly
 
 
 def check_env(
-    env: Annotated[str, tyro.conf.Positional], *, steps: Count = 100, seed: Count = 0, env_kwargs: Pairs = ()
+    env: Annotated[str, tyro.conf.Positional], *, steps: Count = 100, seed: Count = 0, env_kwargs: Pairs = NO_PAIRS
 ) -> int:
     """Check an environment of yours as a run does at its start; the exit code is 1 if it cannot be used.
 
@@ -29,7 +28,7 @@ def check_env(
         seed: of the environment and of the random actions.
         env_kwargs: further arguments of the environment, as key=value.
     """
-    found = environment(env, pairs_of(env_kwargs))
+    found = environment(env, env_kwargs)
     print(f"{env}\n  observation  {found.spaces.observation}\n  action       {found.spaces.action}")
     limit = f"{found.episode_steps:,} steps" if found.episode_steps else "not known to gymnasium"
     print(f"  time limit   {limit}")

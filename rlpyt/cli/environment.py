@@ -6,9 +6,8 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from types import FunctionType
 from typing import Literal, TypeAlias
@@ -207,35 +206,17 @@ def _own(name: str) -> Callable[..., object] | None:
     if attribute in gymnasium.registry or re.search(r"-v\d+$", attribute):
         return None
     close = did_you_mean(attribute, [key for key, value in found.items() if callable(value)])
-    raise ValueError(f"the environment {name!r}: {module} has no {attribute!r}{close}{_hidden(module, found)}")
-
-
-def _hidden(module: str, found: Mapping[str, object]) -> str:
-    """Say where a module comes from, if there is another of its name in the working directory."""
-    first = module.partition(".")[0]
-    here = next((path for path in (Path(f"{first}.py"), Path(first)) if path.exists()), None)
-    file = str(found.get("__file__"))
-    if here is None or Path(file).is_relative_to(Path.cwd()):
-        return ""
-    return f" This is the installed {file}, which comes before {here} of the working directory. Rename yours."
+    # The file, since an installed module comes before one of its name in the working directory.
+    raise ValueError(f"the environment {name!r}: {found.get('__file__', module)} has no {attribute!r}{close}")
 
 
 def _unknown(name: str) -> str:
-    package = _package_of(name)
-    known = [*gymnasium.registry, *ATARI_SCORES, *([f"{package}:{name}"] if package is not None else [])]
+    close = did_you_mean(name, [*gymnasium.registry, *ATARI_SCORES], n=4)
     return (
-        f"there is no environment {name!r}{did_you_mean(name, known, n=4)} Expected an id of gymnasium, a game of "
-        "Atari, a task such as dm_control/cheetah-run, or module:name of your own. rlpyt envs lists them. An id that "
-        "another package registers when it is imported is written with the package, such as "
-        "minigrid:MiniGrid-Empty-5x5-v0."
+        f"there is no environment {name!r}{close} Expected an id of gymnasium, a game of Atari, a task such as "
+        "dm_control/cheetah-run, or module:name of your own. rlpyt envs lists them. An id that another package "
+        "registers when it is imported is written with the package, such as minigrid:MiniGrid-Empty-5x5-v0."
     )
-
-
-def _package_of(name: str) -> str | None:
-    """Return the installed package whose name an id begins with, such as minigrid for "MiniGrid-Empty-5x5-v0"."""
-    word = re.match(r"[A-Za-z]\w*", name)
-    found = word[0].lower() if word else ""
-    return found if found not in sys.stdlib_module_names and found and find_spec(found) is not None else None
 
 
 def _how(message: str) -> str:

@@ -10,9 +10,8 @@ from typing import Annotated
 
 import tyro
 
-from rlpyt.cli.arguments import Count, Modules, Pairs
+from rlpyt.cli.arguments import NO_PAIRS, Count, Modules, Pairs
 from rlpyt.cli.trained import read_trained
-from rlpyt.cli.values import pairs_of
 from rlpyt.samplers import evaluate
 
 
@@ -25,7 +24,7 @@ def eval_command(
     seed: Count = 0,
     snapshot: str | None = None,
     json_output: Annotated[bool, tyro.conf.arg(name="json")] = False,
-    env_kwargs: Pairs = (),
+    env_kwargs: Pairs = NO_PAIRS,
     trust: Modules = (),
 ) -> int:
     """Evaluate a trained agent: returns and lengths of whole episodes, a fixed number in each environment.
@@ -45,7 +44,7 @@ def eval_command(
     result = evaluate(
         trained.agent,
         trained.EnvCls,
-        {**trained.env_kwargs, **pairs_of(env_kwargs)},
+        {**trained.env_kwargs, **env_kwargs},
         n_trajectories=episodes,
         n_envs=n_envs,
         TrajInfoCls=trained.TrajInfoCls,

@@ -5,19 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from numbers import Real
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 from rlpyt.cli.environment import environment
-from rlpyt.cli.options import PARTS
-from rlpyt.cli.train import TrainChoices, new_start, run, updated
-from rlpyt.launching.smoke import smoke
+from rlpyt.cli.train import TrainChoices, check_names, choices_with, new_start, run, updated
 from rlpyt.runners import MinibatchRlBase
-from rlpyt.settings import Settings, all_settings
-from rlpyt.utils.arguments import argument_names, unknown_argument
-
-_TEXTS = ("run_id", "lag")
-"""Options that a script may give as numbers."""
+from rlpyt.settings import Settings
 
 
 def train(
@@ -72,49 +65,18 @@ def train(
             'environment or a class or function that makes one. Write rlpyt.train("ppo", "CartPole-v1"); an algorithm '
             "of your own is the argument algo, and an environment of your own its class."
         )
-    defaults = {field.name: field.default for field in fields(TrainChoices)}
-    chosen = {name: _as_option(name, settings.pop(name), x) for name, x in defaults.items() if name in settings}
-    choices = TrainChoices(n_steps=n_steps, log_dir=None if log_dir is None else os.fspath(log_dir), **chosen)
-    _check_values(choices)
+    options = [f.name for f in fields(TrainChoices)]
+    given = {"n_steps": n_steps, "log_dir": None if log_dir is None else os.fspath(log_dir), **settings}
+    choices = choices_with(TrainChoices(), given, "rlpyt.train")
+    own = {name: x for name, x in settings.items() if name not in options}
     parts = {"algo": algo, "agent": agent, "sampler": sampler}
     changes = {name: part for name, part in parts.items() if isinstance(part, Mapping)}
-    given = {name: x for name, x in {**parts, "seed": seed}.items() if x is not None and name not in changes}
+    whole = {name: x for name, x in {**parts, "seed": seed}.items() if x is not None and name not in changes}
 
     def changed(runner: MinibatchRlBase) -> MinibatchRlBase:
-        _check_names(runner, settings, list(defaults))
-        runner = updated(runner, changes).replace(**given, **settings)
-        return smoke(runner) if choices.smoke else runner
+        check_names(runner, own, options, "rlpyt.train", "{part}=dict({name}=...)")
+        return updated(runner, changes).replace(**whole, **own)
 
     start = new_start(algorithm, environment(env, dict(env_kwargs or {})), choices, changed)
     run(start)
     return start.runner
-
-
-def _as_option(name: str, value: object, default: object) -> Any:
-    """Return a value in the form in which the command line has it."""
-    if name in _TEXTS and value is not None:
-        return str(value)
-    return (value,) if isinstance(value, str) and isinstance(default, tuple) else value
-
-
-def _check_values(choices: TrainChoices) -> None:
-    """Refuse a text that is none of the choices, or no number; on the command line the parser refuses both."""
-    for name, hint in get_type_hints(TrainChoices).items():
-        value = vars(choices)[name]
-        if get_origin(hint) is Literal and value not in get_args(hint):
-            raise ValueError(f"rlpyt.train: {name} is {value!r}; expected one of {', '.join(get_args(hint))}.")
-        if hint in (int | None, float | None) and not isinstance(value, Real | None):
-            raise TypeError(f"rlpyt.train: {name} is {value!r}; expected a number.")
-
-
-def _check_names(runner: MinibatchRlBase, given: Mapping[str, object], options: list[str]) -> None:
-    """Refuse settings that are not the runner's, with the place of those that one of its parts has."""
-    own = argument_names(type(runner))
-    for name in given:
-        part = next((part for part in PARTS if name in all_settings(vars(runner)[part])), None)
-        if name not in own and part is not None:
-            raise TypeError(
-                f"rlpyt.train: {name} is a setting of the {part}; expected it there. Write {part}=dict({name}=...)."
-            )
-        if name not in own:
-            raise TypeError(unknown_argument("rlpyt.train", name, list(dict.fromkeys([*options, *own]))))

@@ -6,12 +6,13 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
-from rlpyt.cli.arguments import Count, Pairs, PairsOrNone, Text, Whole, joined
+from rlpyt.cli.arguments import OF_GRID, Count, Text, Whole, joined
 from rlpyt.cli.launched import on_slot
 from rlpyt.cli.settings_file import taken_from
 from rlpyt.cli.slurm import executor_of
@@ -44,11 +45,14 @@ OF_THIS_MACHINE = {
 """Options that have no meaning beside --slurm, and what to do instead."""
 
 
+PAIRS = tyro.conf.arg(metavar="KEY=VALUE ...", help_behavior_hint="")
+
+
 @dataclass(kw_only=True)
 class Grid:
     """Run a grid side by side, or go on with it."""
 
-    vary: Pairs = ()
+    vary: Annotated[tuple[str, ...], PAIRS] = ()
     """Settings and their values, as algo.learning_rate=1e-3,3e-4. Several are crossed. Values that have a comma
     are put into brackets: agent.model_kwargs.hidden_sizes=[64,64],[256]."""
     seeds: Count = 1
@@ -57,7 +61,7 @@ class Grid:
     """Runs side by side; the default is one for each core or device, and 20 jobs with --slurm."""
     affinity: Text = None
     """Affinity code of the run slots, in the stead of --runs-at-once."""
-    slurm: PairsOrNone = None
+    slurm: Annotated[tuple[str, ...] | None, PAIRS] = None
     """Run as jobs of SLURM, and what each of them asks for: partition=gpu,account=me,gpus_per_node=1,mem_gb=16. The
     names are those of sbatch, and of submitit, which starts the jobs."""
     title: Text = None
@@ -70,10 +74,6 @@ class Grid:
     """List the runs and end."""
 
 
-OWN = {f"--{f.name}".replace("_", "-") for f in fields(Grid)}
-"""Options of the grid; the others are those of each run."""
-
-
 def launch(arguments: Sequence[str]) -> int:
     """Run a grid of runs side by side, or go on with it."""
     if not arguments or arguments[0] in HELP:
@@ -83,8 +83,7 @@ def launch(arguments: Sequence[str]) -> int:
         tyro.cli(Grid, prog=f"rlpyt launch {arguments[0]} ...", args=["--help"])
     if arguments[0].startswith("-"):
         raise ValueError(f"got {arguments[0]!r}; expected an algorithm or a script first. Options come after it.")
-    own, of_runs = split(arguments)
-    grid = tyro.cli(Grid, prog="rlpyt launch", args=own)
+    grid, of_runs = options_of(arguments)
     numbers = (("--seeds", grid.seeds, 1), ("--runs-at-once", grid.runs_at_once, 1), ("--retries", grid.retries, 0))
     for name, number, least in numbers:
         if number is not None and number < least:
@@ -151,19 +150,10 @@ def _checked(start: Start, variants: Sequence[Values]) -> list[MinibatchRlBase]:
     return runners
 
 
-def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the arguments of the grid, and those of each run."""
-    own: list[str] = []
-    of_runs: list[str] = []
-    place = of_runs
-    for argument in arguments:
-        if argument.startswith("--"):
-            name = argument.partition("=")[0].replace("_", "-")
-            place = own if name in OWN else of_runs
-        place.append(argument)
-        if argument == "--dry-run" or (place is own and "=" in argument and argument.startswith("--")):
-            place = of_runs
-    return joined(own), of_runs
+def options_of(arguments: Sequence[str]) -> tuple[Grid, list[str]]:
+    """Return the options of the grid, and the arguments of each run."""
+    args = joined(arguments, OF_GRID)
+    return tyro.cli(Grid, prog="rlpyt launch", args=args, return_unknown_args=True)
 
 
 def _refuse_options(arguments: Sequence[str], refused: Mapping[str, str]) -> None:

@@ -37,8 +37,9 @@ COMMANDS = {
     "algos": "List the algorithms, and the actions that they take.",
     "envs": "List the environments that are installed, and what is missing.",
 }
-"""Command -> first line of its docstring, since importing it may take seconds. The module of its name in this package
-has a function of that name, or `<name>_command`."""
+"""Command -> first line of its docstring, since importing it may take seconds. The module of its name in this package,
+or of `MODULES`, has a function of that name, or `<name>_command`."""
+MODULES = {"algos": "algorithms"}
 ROOT = Path(__file__).parents[1]
 """Folder of the library."""
 READ_ARGUMENTS = {"train": "TrainChoices", "launch": "Grid"}
@@ -119,7 +120,7 @@ def _run(given: list[str]) -> int:
 def command_of(name: str) -> Command:
     """Return the function of a command."""
     own = name.replace("-", "_")
-    module = vars(importlib.import_module(f"rlpyt.cli.{own}"))
+    module = vars(importlib.import_module(f"rlpyt.cli.{MODULES.get(own, own)}"))
     found: Command = module.get(f"{own}_command") or module[own]
     return found
 

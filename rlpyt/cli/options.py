@@ -11,7 +11,7 @@ import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
 from rlpyt.cli.arguments import Text
-from rlpyt.cli.values import Values, choices_of, is_plain, kinds_of, metavar_of, pairs_of, text_of, value_of
+from rlpyt.cli.values import Values, is_plain, kinds_of, metavar_of, pairs_of, text_of, value_for
 from rlpyt.run_records import printable
 from rlpyt.runners import MinibatchRlBase
 from rlpyt.settings import Settings, all_settings, arguments_of, hint_of, setting_docs, settings_by_group
@@ -54,6 +54,20 @@ def changes_of(options: object, runner: MinibatchRlBase) -> Values:
         if given := _given(ChainMap(of_part, *groups), all_settings(vars(runner)[name])):
             changes[name] = given
     return changes
+
+
+def values_for(part: Settings, given: Mapping[str, object]) -> Values:
+    """Return values of a file as settings of a part and of the parts in it; texts are read as on the command line."""
+    found, hints = Values(), {f.name: hint_of(type(part), f) for f in fields(part)}  # type: ignore[arg-type]
+    for name, value in given.items():
+        if name in PARTS and isinstance(value, Mapping):
+            found[name] = values_for(all_settings(part)[name], value)
+        else:
+            try:
+                found[name] = value_for(value, hints[name]) if name in hints else value
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
+    return found
 
 
 def _part_class(name: str, part: Settings) -> type:
@@ -109,19 +123,16 @@ def _default(value: object) -> object:
 
 
 def _spec(hint: object) -> PrimitiveConstructorSpec[object]:
-    kinds, choices = kinds_of(hint), choices_of(hint)
+    metavar = metavar_of(kinds_of(hint), hint)
 
     def given(arguments: list[str]) -> Given:
         if not arguments:
-            raise ValueError(f"got no value; expected {metavar_of(kinds, hint)}.")
-        value = value_of(arguments[0], kinds) if len(arguments) == 1 else pairs_of(arguments, "a dictionary")
-        if choices and str(value) not in choices:
-            raise ValueError(f"got {arguments[0]!r}; expected one of {', '.join(choices)}.")
-        return Given(value)
+            raise ValueError(f"got no value; expected {metavar}.")
+        return Given(value_for(arguments[0], hint) if len(arguments) == 1 else pairs_of(arguments))
 
     return PrimitiveConstructorSpec(
-        nargs="*" if dict in kinds else 1,
-        metavar=metavar_of(kinds, hint),
+        nargs="*" if dict in kinds_of(hint) else 1,
+        metavar=metavar,
         instance_from_str=given,
         is_instance=lambda x: True,
         str_from_instance=lambda x: [printable(text_of(x))],  # a record may come from elsewhere

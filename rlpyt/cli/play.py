@@ -11,9 +11,8 @@ from typing import Annotated, Literal
 import gymnasium
 import tyro
 
-from rlpyt.cli.arguments import Count, Modules, Pairs, Whole
+from rlpyt.cli.arguments import NO_PAIRS, Count, Modules, Pairs, Whole
 from rlpyt.cli.trained import Trained, read_trained
-from rlpyt.cli.values import pairs_of
 from rlpyt.envs import EnvAdapter, EnvError, make_env, makes_vector_env
 from rlpyt.envs.making import call_text
 from rlpyt.envs.video import (
@@ -24,7 +23,6 @@ from rlpyt.envs.video import (
     fps_of,
     has_display,
     numbered,
-    render_mode_of,
     render_modes,
     require_video,
 )
@@ -42,7 +40,7 @@ def play(
     sample: bool = False,
     seed: Count = 0,
     snapshot: str | None = None,
-    env_kwargs: Pairs = (),
+    env_kwargs: Pairs = NO_PAIRS,
     trust: Modules = (),
 ) -> int:
     """Show episodes of a trained agent in a window, or write them to videos.
@@ -69,7 +67,7 @@ def play(
         require_video()
         draw_without_display()
     trained = read_trained(run, snapshot, trust)
-    env = _environment(trained, "human" if video is None else "rgb_array", pairs_of(env_kwargs))
+    env = _environment(trained, "human" if video is None else "rgb_array", env_kwargs)
     try:
         files = list(numbered(video, episodes)) if video is not None else [None] * episodes
         for episode, file in enumerate(files):
@@ -107,7 +105,7 @@ def _environment(trained: Trained, render_mode: str, env_kwargs: Kwargs) -> EnvA
     if render_mode == "human" and render_mode not in modes:
         raise ValueError(f"{env.name} has no window, only {modes}. Write a video: --video FILE.mp4")
     raise ValueError(
-        f"the render mode of {env.name} is {render_mode_of(env.env)!r}, of {modes}; expected "
+        f"the render mode of {env.name} is {getattr(env.env, 'render_mode', None)!r}, of {modes}; expected "
         f"{render_mode!r}. Let your class or function take an argument render_mode, which becomes the environment's "
         "self.render_mode; or name the argument that makes it draw: --env-kwargs KEY=VALUE."
     )

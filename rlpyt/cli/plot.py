@@ -57,13 +57,10 @@ def check_columns(folders: Sequence[Path], names: list[str]) -> None:
     folder = ", ".join(map(str, folders))
     if not columns:
         raise ValueError(f"there is no row in the progress.csv of the runs in {folder}; expected runs with a log.")
-    for name in names:
-        if name not in columns:
-            # Of the five columns of a metric the average is meant by its name alone.
-            meant = {column.removesuffix("Average"): column for column in columns}
-            found = get_close_matches(name, [*meant.keys() | columns], n=4)
-            close = [*dict.fromkeys(meant.get(c, c) for c in found)] or sorted(
-                c for c in columns if name.lower() in c.lower()
-            )[:4]
-            hint = f"did you mean {' or '.join(close)}?" if close else f"expected one of {', '.join(sorted(columns))}."
-            raise ValueError(f"no run in {folder} has the column {name!r}; {hint}")
+    # Of the five columns of a metric the average is meant by its name alone.
+    meant = {**{column: column for column in columns}, **{column.removesuffix("Average"): column for column in columns}}
+    for name in [name for name in names if name not in columns]:
+        close = list(dict.fromkeys(meant[key] for key in get_close_matches(name, meant, 4)))
+        close = close or sorted(column for column in columns if name.lower() in column.lower())[:4]
+        hint = f"did you mean {' or '.join(close)}?" if close else f"expected one of {', '.join(sorted(columns))}."
+        raise ValueError(f"no run in {folder} has the column {name!r}; {hint}")

@@ -13,14 +13,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import is_dataclass
-from difflib import get_close_matches
 from pathlib import Path
-from typing import NamedTuple, get_origin, get_type_hints
+from typing import NamedTuple
 
-from rlpyt.cli.arguments import joined
 from rlpyt.cli.options import PARTS
-from rlpyt.cli.values import Values, is_plain, text_of
+from rlpyt.cli.values import Values, is_plain
 
 _YAML = (".yaml", ".yml")
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$")
@@ -133,37 +130,3 @@ def _yaml(path: str, text: str) -> object:
 
 def _name(option: str) -> str:
     return option.replace("-", "_")
-
-
-def with_file(file: SettingsFile, Options: type, given: Sequence[str]) -> list[str]:
-    """Return the settings of a file as arguments, and after them those that are given beside it and come before it.
-
-    A list among the given takes the place of the file's.
-    """
-    names = {argument.partition("=")[0].replace("_", "-") for argument in given if argument.startswith("--")}
-    return joined([*_texts(file.values, Options, "", file.path, names), *given])
-
-
-def _texts(values: Values, Options: type, part: str, path: str, given: set[str]) -> list[str]:
-    hints, texts = get_type_hints(Options), list[str]()
-    for name, value in values.items():
-        place, hint = f"{part}{name}", hints.get(name)
-        option = f"--{place}".replace("_", "-")
-        if hint is None:
-            close = get_close_matches(name, hints, n=3)
-            advice = f"did you mean {' or '.join(part + x for x in close)}?" if close else "--help lists all."
-            raise ValueError(f"{path}: there is no setting {place!r}; {advice}")
-        if isinstance(hint, type) and is_dataclass(hint):
-            texts += _texts(value, hint, f"{name}.", path, given)
-        elif hint is bool:
-            if not isinstance(value, bool):
-                raise ValueError(f"{path}: {place} is {value!r:.100}; expected true or false.")
-            texts.append(option if value else f"--{part}no-{name}".replace("_", "-"))
-        elif isinstance(value, dict):
-            texts += [option, json.dumps(value)]
-        elif get_origin(hint) is tuple:  # several values
-            words = value if isinstance(value, list) else [value]
-            texts += [] if option in given else [option, *map(str, words)]
-        elif value is not None or hint is object:  # an option of another kind is left out for None
-            texts.append(f"{option}={value if isinstance(value, str) else text_of(value)}")
-    return texts

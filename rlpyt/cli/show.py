@@ -11,7 +11,6 @@ from typing import Annotated
 
 import tyro
 
-from rlpyt.cli.defaults import UNKNOWN, defaults_of
 from rlpyt.cli.text import wrapped
 from rlpyt.cli.values import text_of
 from rlpyt.run_records import (
@@ -35,6 +34,8 @@ STEPS = "Diagnostics/CumSteps"
 RETURN = "ReturnAverage"
 NO_JOBS: Mapping[Path, str] = {}
 PARTS = ("algo", "agent", "sampler")
+UNKNOWN = object()
+"""Recorded value that has no short text, such as a model."""
 _TOLD = (
     *("n_steps", "seed", "EnvCls", "env_kwargs", "eval_env_kwargs", "eval_env_overrides", "affinity", "settings"),
     *("log_interval_steps", "checkpoint_interval_steps", "checkpoint_interval_minutes"),
@@ -74,7 +75,8 @@ def run_lines(directory: Path, jobs: Mapping[Path, str] = NO_JOBS) -> list[str]:
         facts["record"] = note
     settings = _changed_settings(params)
     if settings:
-        facts["settings"] = "those that differ from their defaults:"
+        is_told = "at_default" in _dict(params, "runner")  # which earlier versions did not record
+        facts["settings"] = "those that differ from their defaults:" if is_told else "all that are recorded:"
     width = max(map(len, facts)) + 2
     lines = [str(directory), ""]
     for name, text in facts.items():
@@ -170,9 +172,11 @@ def _changed_settings(params: Json) -> dict[str, str]:
 
 
 def _changed(record: Mapping[str, object], prefix: str) -> Iterator[tuple[str, str]]:
-    defaults = defaults_of(str(record.get("class")))
+    at_default = record.get("at_default")
     for name, recorded in _dict(record, "settings").items():
         value = _plain(recorded)
+        if isinstance(at_default, list) and name in at_default:
+            continue
         if name == "hooks":
             if isinstance(recorded, list) and recorded:
                 yield name, ", ".join(map(_hook, recorded))
@@ -181,10 +185,7 @@ def _changed(record: Mapping[str, object], prefix: str) -> Iterator[tuple[str, s
             continue
         if prefix == "sampler." and name in ("batch_T", "batch_B"):
             continue
-        default = defaults.get(name)
-        same = default is not UNKNOWN and (value == default or (not value and not default and value is not False))
-        if not same and not (default is UNKNOWN and isinstance(recorded, dict)):
-            yield f"{prefix}{name}", text_of(value)
+        yield f"{prefix}{name}", text_of(value)
 
 
 def _hook(recorded: object) -> str:

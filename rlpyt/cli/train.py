@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar, get_args
+from typing import Literal, NamedTuple, TypeAlias, TypeVar, get_origin, get_type_hints
 
 import torch
 import tyro
@@ -15,16 +15,16 @@ import tyro
 from rlpyt.agents import BaseAgent
 from rlpyt.algos import RlAlgorithm
 from rlpyt.cli.algorithms import ALGORITHMS, Algorithm, algorithm, check_fits, is_algorithm
-from rlpyt.cli.arguments import Columns, Modules, Names, Pairs, Steps, Text, Whole
+from rlpyt.cli.arguments import Columns, Modules, Names, Pairs, Steps, Text, Whole, joined
 from rlpyt.cli.environment import Environment, environment
 from rlpyt.cli.main import is_of_library
 from rlpyt.cli.named import Tracking, recorded_trackers, tracking_of, with_hooks
 from rlpyt.cli.next_steps import next_steps
-from rlpyt.cli.options import changes_of, options_class
-from rlpyt.cli.settings_file import SettingsFile, taken_from, with_file
+from rlpyt.cli.options import PARTS, changes_of, options_class, values_for
+from rlpyt.cli.settings_file import SettingsFile, taken_from
 from rlpyt.cli.text import paragraphs
 from rlpyt.cli.trained import reading_records, spaces_of
-from rlpyt.cli.values import Values, pairs_of, value_of
+from rlpyt.cli.values import Values, value_for, value_of
 from rlpyt.launching import update_config
 from rlpyt.launching.smoke import smoke
 from rlpyt.logging import Logger, RunDirectoryError, SnapshotMode, Verbosity, logger_context, silent_context
@@ -32,6 +32,7 @@ from rlpyt.run_records import VARIANT_FILE
 from rlpyt.runners import (
     AsyncRl,
     AsyncRlEval,
+    Hook,
     MinibatchRl,
     MinibatchRlBase,
     MinibatchRlEval,
@@ -47,7 +48,7 @@ from rlpyt.spaces import EnvSpaces
 from rlpyt.types import Kwargs, Run
 from rlpyt.utils import ComputeSettings
 from rlpyt.utils.affinity import Affinity
-from rlpyt.utils.arguments import ELSEWHERE
+from rlpyt.utils.arguments import ELSEWHERE, argument_names, unknown_argument
 from rlpyt.utils.compute import torch_threads
 from rlpyt.utils.processes import available_threads
 from rlpyt.utils.seeds import global_streams, set_global_streams
@@ -62,6 +63,7 @@ STAND_IN = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
 """Environment whose settings the help shows where none is named."""
 HELP = ("-h", "--help")
 ChoicesT = TypeVar("ChoicesT", bound="RunChoices")
+Change: TypeAlias = Callable[[MinibatchRlBase], MinibatchRlBase]
 
 
 @dataclass(kw_only=True)
@@ -115,7 +117,7 @@ class TrainChoices(RunChoices):
     """Compile the losses of updates, which takes up to minutes at first; float32 unless precision is bfloat16."""
     evaluate: bool = False
     """Evaluate at every row of the log, in environments of its own."""
-    env_kwargs: Pairs = ()
+    env_kwargs: Pairs = field(default_factory=dict)
     """Further arguments of the environment, as key=value, or JSON; a text that looks like a number is quoted."""
 
 
@@ -241,36 +243,34 @@ def start_of(arguments: Sequence[str]) -> Start:
     if first.endswith(".json") or (is_folder and not is_algorithm(first)):
         return _again(first, arguments[1:], file)
     chosen = algorithm(first)
-    if len(arguments) < 2 or arguments[1] in HELP:
-        name = STAND_IN["discrete" if "discrete" in chosen.actions else "continuous"]
-        if len(arguments) < 2:
-            folder = f" For the folder of that name write ./{first}" if is_folder else ""
-            raise ValueError(
-                f"there is no environment after {first}; expected one, such as rlpyt train {first} {name}{folder}"
-            )
-        return _new(first, name, arguments[1:], file)
+    stand_in = STAND_IN["discrete" if "discrete" in chosen.actions else "continuous"]
+    if len(arguments) < 2:
+        folder = f" For the folder of that name write ./{first}" if is_folder else ""
+        raise ValueError(
+            f"there is no environment after {first}; expected one, such as rlpyt train {first} {stand_in}{folder}"
+        )
+    if arguments[1] in HELP:
+        return _new(first, stand_in, arguments[1:], file)
     if arguments[1].startswith("-"):
         raise ValueError(f"got {arguments[1]!r} after {first}; expected the environment. Options come after it.")
     return _new(first, arguments[1], arguments[2:], file)
 
 
 def _new(name: str, env_name: str, arguments: Sequence[str], file: SettingsFile) -> Start:
-    prog = f"rlpyt train {name} {env_name}"
-    choices = _choices(TrainChoices(), prog, arguments, file)
-    env = environment(env_name, pairs_of(choices.env_kwargs))
-    return new_start(name, env, choices, lambda runner: _with_options(runner, choices, prog, arguments, file))
+    of_file = choices_with(TrainChoices(), file.values, file.path)
+    choices, settings = _read(f"{name} {env_name}", of_file, arguments)
+    env = environment(env_name, {**of_file.env_kwargs, **choices.env_kwargs})
+    return new_start(name, env, choices, lambda runner: settings(with_values(runner, file.values, choices, file.path)))
 
 
-def new_start(
-    name: str, env: Environment, choices: TrainChoices, change: Callable[[MinibatchRlBase], MinibatchRlBase]
-) -> Start:
+def new_start(name: str, env: Environment, choices: TrainChoices, change: Change) -> Start:
     """Return a run of an algorithm in an environment.
 
-    `change` is given the runner with the settings of the table of algorithms, and returns the one that runs.
+    `change` is given the runner with the settings of the table of algorithms, and returns one with others.
     """
     chosen = algorithm(name)
     check_fits(name, chosen, env)
-    runner = with_hooks(change(runner_of(chosen, env, choices)), choices.hooks)
+    runner = _chosen(change(runner_of(chosen, env, choices)), choices)
     experiment = f"{name}_{_folder(env.name)}"
     sampler = vars(runner)["sampler"]
     spaces = env.spaces if isinstance(sampler, BaseSampler) and sampler.env_kwargs == env.env_kwargs else None
@@ -278,32 +278,86 @@ def new_start(
 
 
 def _again(path: str, arguments: Sequence[str], file: SettingsFile) -> Start:
-    prog, record = f"rlpyt train {path}", record_of_path(Path(path))
-    kept = recorded_logging(record)
-    choices = _choices(AgainChoices(**kept), prog, arguments, file)
-    changes: Values = {} if choices.device is None else {"affinity": affinity_of(choices.device)}
-    with reading_records(choices.trust):
-        recorded = runner_from_params(record, trusted=choices.trust, **changes)
-    runner = with_hooks(_with_options(recorded, choices, prog, arguments, file), choices.hooks)
-    log_dir = choices.log_dir or str(record.resolve().parent.parent)
-    gives_trackers = "track" in file.values or any(x.partition("=")[0] == "--track" for x in arguments)
-    return Start(runner, Path(log_dir).resolve().name, log_dir, choices, has_recorded_trackers=not gives_trackers)
-
-
-def recorded_logging(record: Path) -> Values:
-    """Return the options of the log that the record of a run has, with which the run starts again."""
+    record = record_of_path(Path(path))
     with reading_records(()):
         params = read_params(record)
-        logger = logger_settings(record.parent, params.get("logger", {}))
-    for name, choices in (("snapshot_mode", get_args(SnapshotMode)), ("verbosity", get_args(Verbosity))):
-        if logger[name] not in choices:
-            raise ValueError(f"{record} has {logger[name]!r:.100} under 'logger', {name!r}; expected one of {choices}.")
-    if not all(isinstance(column, str) for column in logger["line_columns"]):
-        raise ValueError(
-            f"{record} has {logger['line_columns']!r:.100} under 'logger', 'line_columns'; expected names."
-        )
-    kept = {name: logger[name] for name in ("snapshot_mode", "snapshot_gap", "verbosity")}
-    return {**kept, "line_columns": tuple(logger["line_columns"]), "track": recorded_trackers(params)}
+        logger, track = logger_settings(record.parent, params.get("logger", {})), recorded_trackers(params)
+    kept = {name: logger[name] for name in ("snapshot_mode", "snapshot_gap", "verbosity", "line_columns")}
+    recorded = choices_with(AgainChoices(), kept, f"{record}, under 'logger'")
+    choices, settings = _read(path, choices_with(recorded, file.values, file.path), arguments)
+    changes: Values = {} if choices.device is None else {"affinity": affinity_of(choices.device)}
+    with reading_records(choices.trust):
+        runner = runner_from_params(record, trusted=choices.trust, **changes)
+    runner = _chosen(settings(with_values(runner, file.values, choices, file.path)), choices)
+    log_dir = choices.log_dir or str(record.resolve().parent.parent)
+    name, has_own = Path(log_dir).resolve().name, bool(choices.track)
+    return Start(runner, name, log_dir, replace(choices, track=choices.track or track), None, not has_own)
+
+
+def _read(what: str, default: ChoicesT, arguments: Sequence[str]) -> tuple[ChoicesT, Change]:
+    """Return the options that decide which runner there is, and what gives a runner those that its settings are."""
+    Choices, prog, joint = type(default), f"rlpyt train {what}", joined(arguments)
+    asked = [argument for argument in joint if argument in HELP]
+    known = [argument for argument in joint if argument not in HELP]
+    choices, rest = tyro.cli(Choices, prog=prog, args=known, default=default, return_unknown_args=True)
+
+    def change(runner: MinibatchRlBase) -> MinibatchRlBase:
+        Options = options_class(runner, Choices, left_out=("affinity", "settings", "n_replicas", "lag"))
+        _refuse_names_of_others(rest, runner)
+        options: object = tyro.cli(Options, prog=prog, args=[*rest, *asked], description=f"{Choices.__doc__} {prog}")
+        return updated(runner, changes_of(options, runner))
+
+    return choices, change
+
+
+def _chosen(runner: MinibatchRlBase, choices: RunChoices) -> MinibatchRlBase:
+    """Return the runner, with the hooks that were chosen, and small for a smoke run."""
+    return with_hooks(smoke(runner) if choices.smoke else runner, choices.hooks)
+
+
+def choices_with(choices: ChoicesT, given: Mapping[str, object], place: str) -> ChoicesT:
+    """Return options with those that a file, a record or a script gives; None leaves one as it is."""
+    found, hints = Values(), get_type_hints(type(choices))
+    for name in hints.keys() & {name for name, value in given.items() if value is not None}:
+        value = given[name]
+        try:
+            if get_origin(hints[name]) is tuple:  # of texts; a script may have objects among its hooks
+                words = value if isinstance(value, list | tuple) else [value]
+                found[name] = tuple(word if isinstance(word, Hook) else str(word) for word in words)
+            else:
+                found[name] = value_for(value, hints[name])
+        except ValueError as error:
+            raise ValueError(f"{place}: {name}: {error}") from error
+    return replace(choices, **found)
+
+
+def with_values(
+    runner: MinibatchRlBase, given: Mapping[str, object], choices: RunChoices, place: str
+) -> MinibatchRlBase:
+    """Return the runner with the settings that a file gives beside the options."""
+    options = [f.name for f in fields(choices)]
+    settings = {name: value for name, value in given.items() if name not in options}
+    try:
+        check_names(runner, settings, options, place, "{part}.{name}")
+        return updated(runner, values_for(runner, settings))
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from error
+
+
+def check_names(
+    runner: MinibatchRlBase, given: Iterable[str], options: Sequence[str], place: str, of_part: str
+) -> None:
+    """Refuse settings that are not the runner's, with the place of those that one of its parts has."""
+    own = argument_names(type(runner))
+    for name in given:
+        part = next((part for part in PARTS if name in all_settings(vars(runner)[part])), None)
+        if name not in own and part is not None:
+            here = of_part.format(part=part, name=name)
+            raise TypeError(f"{place}: {name} is a setting of the {part}; expected it there. Write {here}.")
+        if name not in own:
+            raise TypeError(unknown_argument(place, name, list(dict.fromkeys([*options, *own]))))
 
 
 def record_of_path(path: Path) -> Path:
@@ -321,27 +375,7 @@ def record_of_path(path: Path) -> Path:
     return found
 
 
-def _choices(default: ChoicesT, prog: str, arguments: Sequence[str], file: SettingsFile) -> ChoicesT:
-    """Return the options that decide which runner there is; its settings decide the other options."""
-    Choices, known = type(default), [argument for argument in arguments if argument not in HELP]
-    own = {f.name: file.values[f.name] for f in fields(Choices) if f.name in file.values}
-    texts = with_file(file._replace(values=own), Choices, known)
-    return tyro.cli(Choices, prog=prog, args=texts, default=default, return_unknown_args=True, add_help=False)[0]
-
-
-def _with_options(
-    runner: MinibatchRlBase, choices: RunChoices, prog: str, arguments: Sequence[str], file: SettingsFile
-) -> MinibatchRlBase:
-    """Return the runner with the settings that the options give."""
-    Options = options_class(runner, type(choices), left_out=("affinity", "settings", "n_replicas", "lag"))
-    texts = with_file(file, Options, arguments)
-    _refuse_names_of_others(texts, runner)
-    options: object = tyro.cli(Options, prog=prog, args=texts, description=f"{type(choices).__doc__} {prog}")
-    changed = updated(runner, changes_of(options, runner))
-    return smoke(changed) if choices.smoke else changed
-
-
-def _refuse_names_of_others(arguments: Sequence[str], runner: MinibatchRlBase) -> None:
+def _refuse_names_of_others(arguments: Iterable[str], runner: MinibatchRlBase) -> None:
     """Refuse an option that has its name in another library, such as --algo.lr; the message has the name here."""
     parts = {f"{part}.": vars(runner)[part] for part in ("sampler", "agent", "algo")}
     places = {place: all_settings(part) for place, part in {"": runner, **parts}.items()}

@@ -92,12 +92,29 @@ def value_of(text: str, kinds: frozenset[type] = _ALL) -> object:
     raise ValueError(f"got {text!r}; expected {metavar_of(kinds, None)}.")
 
 
-def pairs_of(texts: Sequence[str], option: str = "--env-kwargs") -> dict[str, object]:
+def value_for(value: object, hint: object) -> object:
+    """Return the value of a setting with a hint, of which texts and numbers are read as on the command line.
+
+    Raises:
+        ValueError: if a command line cannot carry the setting, or the value is none that it takes.
+    """
+    kinds, choices = kinds_of(hint), choices_of(hint)
+    if not kinds - {type(None)}:
+        raise ValueError(f"got {value!r:.100}; expected no text, as it is a class or a function. Write a script.")
+    if isinstance(value, dict) and dict in kinds:
+        return value
+    found = value_of(value if isinstance(value, str) else text_of(value), kinds)
+    if choices and str(found) not in choices:
+        raise ValueError(f"got {value!r:.100}; expected one of {', '.join(choices)}.")
+    return found
+
+
+def pairs_of(texts: Sequence[str]) -> Values:
     """Return the values by name that several texts stand for: `a=1 b=2`, `a=1,b=2`, or JSON."""
-    found: dict[str, object] = {}
+    found: Values = {}
     for text in texts:
         if "=" not in text and text[:1] != "{":
-            raise ValueError(f"{option}: got {text!r}; expected key=value, such as render_mode=rgb_array, or JSON.")
+            raise ValueError(f"got {text!r}; expected key=value, such as render_mode=rgb_array, or JSON.")
         found |= dict_of(text)
     return found
 

@@ -68,7 +68,7 @@ class Actor(ABC):
 
     @abstractmethod
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned."""
+        """Load the result of `state_dict`."""
 
 
 class AgentNetworks(ABC):
@@ -87,7 +87,7 @@ class AgentNetworks(ABC):
 
     @abstractmethod
     def join(self, replicas: Replicas) -> None:
-        """Let the normalisers take in the batches of all replicas from now on; an algorithm calls it, on the device.
+        """Connect the normalisers, which then pool the batches of all replicas; an algorithm calls it, on the device.
 
         Raises:
             TypeError: if a layer takes statistics of one replica's batches alone, as batch normalisation does.
@@ -95,7 +95,7 @@ class AgentNetworks(ABC):
 
     @abstractmethod
     def update_obs_rms(self, observation: Buffer, valid: torch.Tensor | None = None) -> None:
-        """Let the normalisers take in a batch of observations, where `valid` is True."""
+        """Update the normalisers by the observations of a batch where `valid` is True."""
 
     @abstractmethod
     def draw_randomness(self, generator: torch.Generator | None) -> None:
@@ -165,7 +165,7 @@ class Agent(ABC):
 
     @abstractmethod
     def __call__(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer, *rnn: Buffer) -> Buffer:
-        """Return what the model gives, with gradient, on the device: distribution parameters, values."""
+        """Return the outputs of the model, with gradient, on the device: distribution parameters, values."""
 
     @abstractmethod
     def train_mode(self, itr: int) -> None:
@@ -177,7 +177,7 @@ class Agent(ABC):
 
     @abstractmethod
     def parameters(self) -> Iterable[torch.nn.Parameter]:
-        """Return what an optimiser updates."""
+        """Return the parameters that an optimiser updates."""
 
     @abstractmethod
     def state_dict(self) -> StateDict:
@@ -185,7 +185,7 @@ class Agent(ABC):
 
     @abstractmethod
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned."""
+        """Load the result of `state_dict`."""
 
     def __setstate__(self, state: StateDict) -> None:
         """Take over the attributes of a copy, when it is copied or sent to the process of a sampler."""

@@ -61,7 +61,7 @@ class AppendingFeed(Protocol):
     """Part of an algorithm that takes in batches, of which another process may append them."""
 
     def appender(self) -> Appender:
-        """Return what appends batches in another process from now on; here, `append` only makes ready for `learn`."""
+        """Return the copy that appends batches in another process; from now on `append` here only prepares `learn`."""
 
 
 class Remark(str):
@@ -138,7 +138,7 @@ class Algorithm(ABC, Generic[AgentT]):
 
     @abstractmethod
     def plan(self) -> dict[str, object]:
-        """Return what an iteration will do, for the plan printed at the start; a `Remark` is a caution.
+        """Return entries of the plan that is printed at the start; a `Remark` is a caution.
 
         The entry "warnings" has sentences which say what costs this run its learning, and what to set instead.
         """
@@ -153,7 +153,7 @@ class Algorithm(ABC, Generic[AgentT]):
 
     @abstractmethod
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over the result of `state_dict`."""
+        """Load the result of `state_dict`."""
 
     @abstractmethod
     def optim_state_dict(self) -> StateDict:
@@ -280,7 +280,7 @@ class Sampler(ABC):
 
     @abstractmethod
     def plan(self) -> dict[str, object]:
-        """Return where the work will run, for the plan printed at the start."""
+        """Return entries of the plan that is printed at the start: the processes and their devices."""
 
     @abstractmethod
     def new_traj_info(self) -> TrajInfo:
@@ -303,11 +303,11 @@ class Sampler(ABC):
 
     @abstractmethod
     def state_dict(self) -> StateDict:
-        """Return where the training environments, random streams and recurrent states stand."""
+        """Return the state of the training environments, random streams and recurrent states."""
 
     @abstractmethod
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned."""
+        """Load the result of `state_dict`."""
 
 
 def _no_share(part: object, shared: str) -> str:

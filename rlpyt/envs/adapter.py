@@ -16,10 +16,8 @@ from gymnasium.spaces import Tuple
 from gymnasium.vector import VectorEnv
 
 from rlpyt.envs.base import EnvError, Reset, env_name, told_result
-from rlpyt.envs.flags import as_flag
-from rlpyt.envs.info import FINAL_KEYS, final_key
+from rlpyt.envs.info import FINAL_KEYS, SEVERAL_AGENTS, as_flag, final_key
 from rlpyt.envs.making import call_env_cls, call_text, failure, layers_of, takes_env_seed
-from rlpyt.envs.several_agents import SEVERAL_AGENTS, check_one_agent
 from rlpyt.envs.state import load_graph, save_graph
 from rlpyt.envs.state_data import StateError, class_name
 from rlpyt.namedarraytuple import Buffer
@@ -28,6 +26,9 @@ from rlpyt.types import Kwargs, StateDict
 from rlpyt.utils.stops import is_end_of_run
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+_OF_SEVERAL_AGENTS = ("possible_agents", "n_agents", "num_agents", "num_players", "agents")
+_SPACES = ("observation_space", "action_space")
 
 Step: TypeAlias = tuple[Any, float, bool, bool, dict[str, Any]]
 
@@ -59,7 +60,7 @@ class EnvAdapter:
 
     def __init__(self, env: Any, rank: int = 0, seed: int | None = None) -> None:
         missing = [a for a in ("observation_space", "action_space", "reset", "step") if not hasattr(env, a)]
-        check_one_agent(env)
+        _check_one_agent(env)
         if missing:
             raise TypeError(
                 f"EnvAdapter: {type(env).__name__} has no {', '.join(missing)}; expected an environment of the "
@@ -314,13 +315,34 @@ def make_env(
         ) from error
 
 
+def _check_one_agent(env: object) -> None:
+    """Refuse an environment of several agents.
+
+    An attribute such as `agents` says nothing alone. It counts where a space is missing, or where actions are a Tuple
+    or a Dict. A space that is a method is PettingZoo's way to give one to each agent.
+
+    Raises:
+        TypeError: if it has several.
+    """
+    methods = [name for name in _SPACES if callable(getattr(env, name, None))]
+    missing = [name for name in _SPACES if not hasattr(env, name)]
+    composite = type(getattr(env, "action_space", None)).__name__
+    if methods:
+        what = f"{' and '.join(methods)} is a method, as in PettingZoo"
+    elif not (missing or composite in ("Tuple", "Dict")):
+        return  # before the names are looked up: a property may raise before the first reset
+    elif found := [name for name in _OF_SEVERAL_AGENTS if any(hasattr(layer, name) for layer in layers_of(env))]:
+        has = f"no {' and '.join(missing)}" if missing else f"its actions are a {composite}"
+        what = f"it has {found[0]}, and {has}"
+    else:
+        return
+    own = " Make it an attribute or a property if there is one agent." if methods else ""
+    raise TypeError(f"{type(env).__name__} has several agents: {what}; {SEVERAL_AGENTS}.{own}")
+
+
 def takes_seed(env: object) -> bool:
     """Return whether an environment can be seeded after it was made: by `reset`, or by a method `seed`."""
-    try:
-        way = _way_of_seed(env)
-    except (TypeError, ValueError):
-        return True
-    return way != "apart" or callable(getattr(env, "seed", None))
+    return _way_of_seed(env) != "apart" or callable(getattr(env, "seed", None))
 
 
 def seeded_reset(env: Any) -> Callable[[int], Any]:
@@ -331,12 +353,10 @@ def seeded_reset(env: Any) -> Callable[[int], Any]:
         if callable(seed_env):
             try:
                 inspect.signature(seed_env).bind(seed)
-            except TypeError:  # a `seed` that takes no number seeds in its own way
-                seed_env()
-            except ValueError:
-                seed_env(seed)
-            else:
-                seed_env(seed)
+                numbers = [seed]
+            except (TypeError, ValueError) as error:  # a `seed` that takes no number seeds in its own way
+                numbers = [] if isinstance(error, TypeError) else [seed]
+            seed_env(*numbers)
         return env.reset()
 
     def try_keyword(seed: int) -> Any:
@@ -345,25 +365,24 @@ def seeded_reset(env: Any) -> Callable[[int], Any]:
         except TypeError:
             return seed_apart(seed)
 
-    try:
-        way = _way_of_seed(env)
-    except (TypeError, ValueError):  # a compiled function may have no signature
-        return try_keyword
-    if way == "apart":
-        return seed_apart
-    return env.reset if way == "position" else lambda seed: env.reset(seed=seed)
+    ways: dict[str, Callable[[int], Any]] = {"unknown": try_keyword, "apart": seed_apart, "position": env.reset}
+    return ways.get(_way_of_seed(env), lambda seed: env.reset(seed=seed))
 
 
-def _way_of_seed(env: Any) -> Literal["keyword", "position", "apart"]:
+def _way_of_seed(env: Any) -> Literal["keyword", "position", "apart", "unknown"]:
     """Return how `reset` takes a seed; wrappers that pass their arguments on are looked through."""
-    parameters = inspect.signature(env.reset).parameters
+    try:
+        parameters = inspect.signature(env.reset).parameters
+    except (TypeError, ValueError):  # a compiled function may have no signature
+        return "unknown"
     if "seed" in parameters:
         by_position = parameters["seed"].kind is inspect.Parameter.POSITIONAL_ONLY and next(iter(parameters)) == "seed"
         return "position" if by_position else "keyword"
     if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return "apart"
     inner = getattr(env, "env", None)
-    return "apart" if inner is not None and _way_of_seed(inner) == "apart" else "keyword"
+    way = "keyword" if inner is None else _way_of_seed(inner)
+    return "keyword" if way == "position" else way
 
 
 def _number(reward: Buffer) -> float:

@@ -42,20 +42,9 @@ def atari_make_vec(
 
     A game cannot be saved: there is no `state_dict`.
 
-    Args:
-        game: a name in any of the usual spellings.
-        num_envs: number of games.
-        num_threads: threads that step them; by default one for each game, at most one for each core of this process.
-        frame_skip: raw frames of a step.
-        num_img_obs: images in an observation.
-        clip_reward: whether the reward is the sign of the score.
-        episodic_lives: whether a lost life ends an episode.
-        fire_on_reset: whether to press FIRE, if there is such a button, at the start of a game and of a life.
-        max_start_noops: most raw frames without action at the start of a game; their number is random.
-        repeat_action_probability: of sticky actions, at each raw frame.
-        horizon: steps after which a game is truncated; rows after lost lives do not count.
-        image_size: height and width of the images; one number is both.
-        full_action_space: whether to use all 18 actions instead of those that the game uses.
+    `num_envs` is the number of games, and `num_threads` that of the threads which step them, by default one for each
+    game, at most one for each core of this process. To the horizon, rows after lost lives do not count. The other
+    arguments are those of `AtariEnv`.
 
     Raises:
         ImportError: if ale-py is not installed.

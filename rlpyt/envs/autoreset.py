@@ -14,8 +14,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from rlpyt.envs.base import Reset, VectorStep
-from rlpyt.envs.flags import as_flags
-from rlpyt.envs.info import FINAL_KEYS, final_key, vector_info
+from rlpyt.envs.info import FINAL_KEYS, as_flags, final_key, vector_info
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import Space, as_gymnasium, to_rows
 from rlpyt.types import Info, Kwargs

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from gymnasium.spaces import Box
@@ -13,16 +14,19 @@ from gymnasium.spaces import Box
 from rlpyt.envs.adapter import EnvAdapter
 from rlpyt.envs.base import EnvError
 from rlpyt.envs.images import image_advice
-from rlpyt.envs.info import numeric
+from rlpyt.envs.info import info_at, numeric
 from rlpyt.envs.making import layers_of
+from rlpyt.envs.vector import VectorEnvAdapter, batch_rows_space
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import EnvSpaces, Space, null_action, null_value, random_value, subspaces
+from rlpyt.utils.arrays import buffer_func, buffer_leaves
 
-FIRST = "the first reset"
-"""What the first values of a play come from."""
 SLOW_SECONDS = 1.0
 """Time of a reset from which on none is made beyond those with a seed."""
 _REPEAT_SECONDS = 3.0  # after which the second play ends
+_FIRST = "the first reset"
+_RUNNING = {"NormalizeObservation", "NormalizeReward"}
+"""Wrappers of gymnasium whose statistics go on over episodes."""
 
 
 class EnvExamples(NamedTuple):
@@ -50,6 +54,7 @@ class EnvExamples(NamedTuple):
 
 Seen: TypeAlias = tuple[str, Buffer]
 """What an environment was asked for, such as "step 3", and a copy of the values that it gave."""
+AnyEnv = TypeVar("AnyEnv", bound=EnvAdapter | VectorEnvAdapter)
 
 
 def check_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
@@ -71,10 +76,31 @@ def check_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
         UserWarning: if float observations leave their bounds, a flag is None, the same seed gives something else, the
             last dimension of an image looks like channels, or the default models flatten what looks like an image.
     """
-    return warned_of(examine_env(env, seed, n_steps))
+    return _warned_of(examine_env(env, seed, n_steps))
 
 
-def warned_of(examples: EnvExamples) -> EnvExamples:
+def check_vector_env(env: VectorEnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
+    """Play a vector environment twice with the same seeds and random actions, as `check_env` does.
+
+    Args:
+        env: the vector environment; it is left within episodes.
+        seed: of the environments and the random actions.
+        n_steps: number of random steps. A slow environment takes fewer of them the second time.
+
+    Returns:
+        Examples of the values of ONE of its environments.
+
+    Raises:
+        EnvError: if the environment raises, or gives values that its spaces do not allow.
+
+    Warns:
+        UserWarning: if float observations leave their bounds, the same seeds give something else, the last dimension
+            of an image looks like channels, or something about its autoreset mode should be known.
+    """
+    return _warned_of(examine_vector_env(env, seed, n_steps))
+
+
+def _warned_of(examples: EnvExamples) -> EnvExamples:
     """Warn of the advice of a check that was made by hand, and return its result."""
     for text in examples.advice.values():
         warnings.warn(text, stacklevel=3)
@@ -85,105 +111,145 @@ def examine_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
     """Check an environment as `check_env` does; what it would warn of is in `advice`."""
     rng = np.random.default_rng(seed)
     actions = [random_value(env.action_space, rng) for _ in range(n_steps)]
-    advice: dict[str, str] = {}
-    check_images(env.name, env.observation_space, advice)
-    infos: list[dict[str, Any]] = []
-    seconds: list[float] = []
     n_twice = n_steps // 4
-    first = list(_play(env, seed, actions[:n_twice], infos, seconds, advice))
-    for _ in _steps(env, actions[n_twice : n_steps - n_twice], infos, seconds, advice):
+    plays = _Plays(env, {})
+    first = list(plays.play(seed, actions[:n_twice]))
+    for _ in plays.steps(actions[n_twice : n_steps - n_twice]):
         pass
-    again = _play(env, seed, actions[:n_twice], [], [], advice)
-    advise_on_repeats(env.name, env.env, f"seed {seed}", first, again, advice, _seed_of(env))
+    again = _Plays(env, plays.advice).play(seed, actions[:n_twice])
+    seeded_by = "reset" if env.takes_seed else "EnvCls" if env.has_env_seed else ""
+    _advise_on_repeats(env, f"seed {seed}", first, again, plays.advice, seeded_by)
     if env.gave_none:
-        advice["flags"] = f"{env.name}: terminated, truncated or done is None, which is taken for False. Return a bool."
-    examples, ignored = info_examples(infos)
-    return EnvExamples(
-        env.spaces,
-        null_value(env.observation_space),
-        null_action(env.action_space),
-        np.float32(0),
-        examples,
-        ignored,
-        advice,
-        sum(seconds) / max(1, len(seconds)),
-    )
+        text = f"{env.name}: terminated, truncated or done is None, which is taken for False. Return a bool."
+        plays.advice["flags"] = text
+    return plays.examples()
 
 
-def _play(
-    env: EnvAdapter,
-    seed: int,
-    actions: Iterable[Buffer],
-    infos: list[dict[str, Buffer]],
-    seconds: list[float],
-    advice: dict[str, str],
-) -> Iterator[Seen]:
-    """Reset an environment with a seed, step it, and reset it without one; yield copies of all that it gives."""
-    start = time.perf_counter()
-    yield FIRST, _seen(env, env.reset(seed)[0], advice)
-    is_slow = time.perf_counter() - start > SLOW_SECONDS
-    yield from _steps(env, actions, infos, seconds, advice)
-    if not is_slow:
-        yield "a reset without a seed", _seen(env, env.reset()[0], advice)
+def examine_vector_env(env: VectorEnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
+    """Check a vector environment as `check_vector_env` does; what it would warn of is in `advice`."""
+    rng = np.random.default_rng(seed)
+    seeds = rng.integers(2**31, size=env.n).tolist()
+    batch_space = batch_rows_space(env.action_space, env.n)
+    actions = [random_value(batch_space, rng) for _ in range(n_steps)]
+    plays = _VectorPlays(env, {f"mode {i}": text for i, text in enumerate(env.advice)})
+    first = list(plays.play(seeds, actions))
+    again = _VectorPlays(env, plays.advice).play(seeds, actions)
+    _advise_on_repeats(env, "the same seeds", first, again, plays.advice, "reset")
+    env.try_reset_some()
+    return plays.examples()
 
 
-def _steps(
-    env: EnvAdapter,
-    actions: Iterable[Buffer],
-    infos: list[dict[str, Buffer]],
-    seconds: list[float],
-    advice: dict[str, str],
-) -> Iterator[Seen]:
-    """Step an environment; the info of every step is put into `infos`, and the time that it took into `seconds`."""
-    for t, action in enumerate(actions, 1):
+class _Plays(Generic[AnyEnv]):
+    """Plays of an environment, and what it gave in them; what is to be said of it is added to `advice`."""
+
+    a_seed = "a seed"
+
+    def __init__(self, env: AnyEnv, advice: dict[str, str]) -> None:
+        self.env: AnyEnv = env
+        self.advice = advice
+        self._infos: list[dict[str, Any]] = []
+        self._seconds: list[float] = []
+        self._unfit: set[str] = set()  # fields of info that are no numbers, whatever their parts are
+        for text in image_advice(env.observation_space):
+            advice[text] = f"{env.name}: {text}"
+
+    def play(self, seed: Any, actions: Iterable[Buffer]) -> Iterator[Seen]:
+        """Reset with a seed, step, and reset without one; yield copies of all that the environment gives."""
         start = time.perf_counter()
-        observation, reward, terminated, truncated, info = env.step(action)
-        seconds.append(time.perf_counter() - start)
-        infos.append(dict(info))
-        yield f"step {t}", (_seen(env, observation, advice), reward, terminated, truncated)
-        if terminated or truncated:
-            yield f"the reset after step {t}", _seen(env, env.reset()[0], advice)
+        yield _FIRST, self.seen(self.env.reset(seed)[0])
+        is_slow = time.perf_counter() - start > SLOW_SECONDS
+        yield from self.steps(actions)
+        if not is_slow:
+            yield f"a reset without {self.a_seed}", self.seen(self.env.reset()[0])
+
+    def steps(self, actions: Iterable[Buffer]) -> Iterator[Seen]:
+        """Step, and reset where an episode ends; yield copies of all that the environment gives."""
+        assert isinstance(self.env, EnvAdapter)
+        for t, action in enumerate(actions, 1):
+            start = time.perf_counter()
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            self._seconds.append(time.perf_counter() - start)
+            self._infos.append(dict(info))
+            yield f"step {t}", (self.seen(observation), reward, terminated, truncated)
+            if terminated or truncated:
+                yield f"the reset after step {t}", self.seen(self.env.reset()[0])
+
+    def seen(self, observation: Buffer) -> Buffer:
+        """Return a copy of an observation, of which bounds are checked."""
+        assert isinstance(self.env, EnvAdapter)
+        _check_bounds(self.env.where, self.env.observation_space, observation, self.advice)
+        return buffer_func(observation, np.array)
+
+    def examples(self) -> EnvExamples:
+        """Return examples of all that was given."""
+        examples, ignored = _info_examples(self._infos)
+        return EnvExamples(
+            self.env.spaces,
+            null_value(self.env.observation_space),
+            null_action(self.env.action_space),
+            np.float32(0),
+            {key: value for key, value in examples.items() if key not in self._unfit},
+            (*ignored, *(key for key in examples if key in self._unfit)),
+            self.advice,
+            sum(self._seconds) / max(1, len(self._seconds)),
+        )
 
 
-def _seen(env: EnvAdapter, observation: Buffer, advice: dict[str, str]) -> Buffer:
-    check_bounds(env.where, env.observation_space, observation, advice)
-    return copy_of(observation)
+class _VectorPlays(_Plays[VectorEnvAdapter]):
+    """Plays of a vector environment, whose seeds and actions are those of all its environments."""
+
+    a_seed = "seeds"
+
+    def steps(self, actions: Iterable[Buffer]) -> Iterator[Seen]:
+        """Step; yield copies of all that the environment gives."""
+        env = self.env
+        ended = np.zeros(env.n, bool)
+        for t, action in enumerate(actions, 1):
+            start = time.perf_counter()
+            env.send(action)
+            observation, reward, terminated, truncated, info = env.recv()
+            self._seconds.append(time.perf_counter() - start)
+            info = {key: copy.copy(value) for key, value in info.items()}
+            self._infos += [info_at(info, b, env.n) for b in np.flatnonzero(~ended).tolist()]
+            # gymnasium makes arrays of objects of lists: each is an array of numbers, the batch of them is not.
+            self._unfit |= {k for k, v in info.items() if isinstance(v, np.ndarray) and v.dtype == object}
+            if (reward[ended] != 0).any():
+                self.advice["rewards after ends"] = (
+                    f"{env.name}: it names AutoresetMode.NEXT_STEP, in which the step after the end of an episode "
+                    "resets, and that step has a reward, which is not counted. If it resets itself in the step that "
+                    "ends an episode, name AutoresetMode.SAME_STEP in its metadata."
+                )
+            ended = terminated | truncated
+            yield f"step {t}", (self.seen(observation), reward.copy(), terminated.copy(), truncated.copy())
+
+    def seen(self, observation: Buffer) -> Buffer:
+        """Return a copy of the observations, of which bounds are checked."""
+        for b, rank in enumerate(self.env.ranks):
+            where = f"{self.env.name} (rank {rank}), its step {self.env.n_steps}"
+            _check_bounds(where, self.env.observation_space, observation[b], self.advice)
+        return buffer_func(observation, np.array)
 
 
-_RUNNING = {"NormalizeObservation", "NormalizeReward"}
-"""Wrappers of gymnasium whose statistics go on over episodes."""
-
-
-def advise_on_repeats(
-    name: str,
-    env: object,
+def _advise_on_repeats(
+    env: EnvAdapter | VectorEnvAdapter,
     seeds: str,
     first: Sequence[Seen],
     again: Iterator[Seen],
     advice: dict[str, str],
     seeded_by: str,
 ) -> None:
-    """Say where two plays with the same seed differ.
-
-    Args:
-        name: of the environment.
-        env: itself, with its wrappers.
-        seeds: the seed or seeds, for messages.
-        first: what the first play gave.
-        again: what the second one gives. It ends early where an environment is slow.
-        advice: texts by what they are about; one may be added.
-        seeded_by: how it is seeded: "reset", "EnvCls" (`env_seed`), or "" for not at all.
-    """
+    """Say where two plays with the same seed differ; the second one ends early where an environment is slow."""
+    name = env.name
     deadline = time.perf_counter() + _REPEAT_SECONDS
     differs_at = ""
     for (what, one), (_, other) in zip(first, again, strict=False):
-        if not _equal(one, other):
+        if not all(map(np.array_equal, buffer_leaves(one), buffer_leaves(other))):
             differs_at = what
         if differs_at or time.perf_counter() > deadline:
             break
     if not differs_at or seeded_by == "EnvCls":  # the random stream of such an environment goes on
         return
-    statistics = {type(layer).__name__ for layer in layers_of(env)} & _RUNNING
+    statistics = {type(layer).__name__ for layer in layers_of(env.env)} & _RUNNING
     if statistics:
         advice["seed"] = (
             f"{name}: {' and '.join(sorted(statistics))} goes on with its running statistics at a reset, so the same "
@@ -201,7 +267,7 @@ def advise_on_repeats(
         )
         return
     two = f"two resets with {seeds} gave different observations"
-    if differs_at != FIRST:
+    if differs_at != _FIRST:
         two = f"two plays with {seeds} and the same actions differ at {differs_at}"
     advice["seed"] = (
         f"{name}: {two}. If its random numbers do not all come from a generator that reset(seed=...) seeds, runs with "
@@ -210,11 +276,7 @@ def advise_on_repeats(
     )
 
 
-def _seed_of(env: EnvAdapter) -> str:
-    return "reset" if env.takes_seed else "EnvCls" if env.has_env_seed else ""
-
-
-def info_examples(infos: list[dict[str, Any]]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+def _info_examples(infos: list[dict[str, Any]]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
     """Return zeros for the fields that are numbers of one shape in all infos, and the names of the others."""
     examples: dict[str, np.ndarray] = {}
     ignored: list[str] = []
@@ -229,15 +291,8 @@ def info_examples(infos: list[dict[str, Any]]) -> tuple[dict[str, np.ndarray], t
     return examples, tuple(ignored)
 
 
-def check_bounds(where: str, space: Space, observation: Buffer, advice: dict[str, str]) -> None:
-    """Raise for integers out of their bounds, and say so of floats, once for each part of the observation.
-
-    Args:
-        where: the environment, its rank and step, for messages.
-        space: of the observation.
-        observation: in row form.
-        advice: texts by what they are about; some may be added.
-    """
+def _check_bounds(where: str, space: Space, observation: Buffer, advice: dict[str, str]) -> None:
+    """Raise for integers out of their bounds, and say so of floats, once for each part of the observation."""
     for name, part, value in _leaves(space, observation, "observation"):
         if not isinstance(part, Box):
             continue
@@ -254,27 +309,9 @@ def check_bounds(where: str, space: Space, observation: Buffer, advice: dict[str
         advice.setdefault(f"bounds of {name}", text)
 
 
-def check_images(name: str, space: Space, advice: dict[str, str]) -> None:
-    """Say which parts of an observation the default models may read otherwise than was meant."""
-    for text in image_advice(space):
-        advice[text] = f"{name}: {text}"
-
-
 def _leaves(space: Space, value: Any, name: str) -> Iterator[tuple[str, Space, Any]]:
     parts = subspaces(space)
     if not parts:
         yield name, space, value
     for key, part in parts:
         yield from _leaves(part, value[key], f"{name}[{key!r}]")
-
-
-def copy_of(value: Any) -> Buffer:
-    """Return a copy of an observation in row form."""
-    return type(value)(*[copy_of(x) for x in value]) if isinstance(value, tuple) else np.array(value)
-
-
-def _equal(a: Any, b: Any) -> bool:
-    """Return whether two observations in row form, or tuples of values, are equal."""
-    if isinstance(a, tuple):
-        return all(_equal(x, y) for x, y in zip(a, b, strict=True))
-    return bool(np.array_equal(a, b))

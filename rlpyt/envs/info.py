@@ -1,4 +1,4 @@
-"""Fields of the info of an environment that are recorded in the samples.
+"""Info of environments, whose fields are recorded in the samples, and the flags of their steps.
 
 Buffers hold numbers of a fixed shape. info may hold anything, and other fields at other steps. The fields that are
 named and can be stored are recorded. The others reach the classes that see each step (TrajInfo), and one notice names
@@ -8,7 +8,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -22,6 +22,7 @@ FINAL_KEYS = {
     "closing_observation": "closing_info",
 }
 """Names by which environments that reset themselves give the final observation of an episode, and those of its info."""
+SEVERAL_AGENTS = "agents of rlpyt act in environments of one agent, see docs/howto/own_environment.md, Several agents"
 RESERVED = ("traj_done", "game_score", *SUCCESS_KEYS)
 """Fields that samplers and TrajInfo read by themselves."""
 _RECORDED_FROM = {"f": "fiub", "i": "iub", "u": "iub", "b": "b"}
@@ -150,6 +151,29 @@ def vector_info(info: object, n: int) -> dict[str, Buffer]:
     )
 
 
+def info_at(info: Info, b: int, n: int | None = None) -> dict[str, Any]:
+    """Return the part of one environment in the info of a vector environment.
+
+    It leaves out three kinds of fields: those that this environment did not give, by the mask of gymnasium ("_key",
+    bool [B]), the masks themselves, and values that are not arrays with a leading dimension B.
+
+    Args:
+        info: arrays [B, ...], or dictionaries of them, by name.
+        b: place of the environment in the batch.
+        n: B; without it every array that is long enough counts as having that dimension.
+    """
+    one: dict[str, Any] = {}
+    for key, value in info.items():
+        mask = info.get(f"_{key}")
+        if _is_mask_in(info, key) or (_is_mask_in(info, f"_{key}") and not cast(np.ndarray, mask)[b]):
+            continue
+        if isinstance(value, Mapping):
+            one[key] = info_at(value, b, n)
+        elif isinstance(value, np.ndarray) and value.ndim > 0 and (len(value) > b if n is None else len(value) == n):
+            one[key] = value[b]
+    return one
+
+
 def _stacked(values: list[Buffer], given: np.ndarray) -> np.ndarray:
     """Return values as an array of numbers if they have one shape, else as an array of objects."""
     arrays = [as_array(value) if is_given else None for value, is_given in zip(values, given, strict=True)]
@@ -198,3 +222,65 @@ def _null(key: str, example: Buffer) -> np.ndarray:
             f"info_recorder: the example of {key!r} is {example!r:.100}, expected a number or an array of numbers."
         )
     return np.zeros_like(array)
+
+
+def _is_mask_in(info: Info, key: str) -> bool:
+    mask = info.get(key)
+    return key.startswith("_") and key[1:] in info and isinstance(mask, np.ndarray) and mask.dtype == bool
+
+
+# ---- flags ----
+
+
+def as_flag(value: object, name: str) -> bool:
+    """Return one flag as a bool.
+
+    Args:
+        value: a bool of Python or numpy, the number 0 or 1, or an array or tensor of one such element.
+        name: of the flag, for messages.
+
+    Raises:
+        TypeError: for everything else. `bool` would take the text "False", a list and a dictionary for True.
+    """
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if not isinstance(value, list | tuple | Mapping | str | bytes):
+        array = as_array(value)
+        if array is not None and array.size == 1 and array.dtype.kind in _RECORDED_FROM and array.item() in (0, 1):
+            return bool(array.item())
+    raise TypeError(f"{name}: expected True or False, got {type(value).__name__} {value!r:.100}.{_hint(value, name)}")
+
+
+def as_flags(value: object, name: str, n: int) -> np.ndarray:
+    """Return the flags of a vector environment as bool [n].
+
+    Args:
+        value: n flags, each as in `as_flag`.
+        name: of the flags, for messages.
+        n: number of environments.
+
+    Raises:
+        TypeError: if they are no flags.
+        ValueError: if they are not n.
+    """
+    if type(value) is np.ndarray and value.dtype == np.bool_ and value.shape == (n,):
+        return value
+    array = None if value is None or isinstance(value, Mapping | str | bytes) else as_array(value)
+    if array is None or array.dtype.kind not in _RECORDED_FROM:
+        raise TypeError(
+            f"{name}: expected an array of {n} bools, got {type(value).__name__} {value!r:.100}.{_hint(value, name)}"
+        )
+    if array.shape != (n,):
+        raise ValueError(f"{name}: expected shape {(n,)}, got {array.shape}.")
+    if array.dtype.kind != "b" and not ((array == 0) | (array == 1)).all():
+        raise TypeError(f"{name}: expected an array of {n} bools, got the numbers {array}.")
+    return array.astype(np.bool_)
+
+
+def _hint(value: object, name: str) -> str:
+    """Return what may have been given in the place of a flag."""
+    if name == "truncated" and isinstance(value, Mapping):
+        return " Is it the info? The five are observation, reward, terminated, truncated, info."
+    if isinstance(value, Mapping):
+        return f" One value for each of several agents is not supported; {SEVERAL_AGENTS}."
+    return ""

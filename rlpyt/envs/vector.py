@@ -21,20 +21,10 @@ from gymnasium.vector.utils import batch_space, iterate
 
 from rlpyt.envs.autoreset import NextStepEnv, autoreset_mode, halves_of_step, in_next_step, reset_part, with_final
 from rlpyt.envs.base import EnvError, Reset, env_name, told_result
-from rlpyt.envs.flags import as_flags
-from rlpyt.envs.info import FINAL_KEYS, final_key, vector_info
+from rlpyt.envs.info import FINAL_KEYS, SEVERAL_AGENTS, as_flags, final_key, vector_info
 from rlpyt.envs.making import call_env_cls, call_text, failure, has_parameter
-from rlpyt.envs.several_agents import SEVERAL_AGENTS
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.spaces import (
-    EnvSpaces,
-    Space,
-    as_gymnasium,
-    check_action_space,
-    subspaces,
-    to_env,
-    to_rows,
-)
+from rlpyt.spaces import EnvSpaces, Space, as_gymnasium, check_action_space, subspaces, to_env, to_rows
 from rlpyt.types import Info, Kwargs
 from rlpyt.utils.stops import is_end_of_run
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -99,27 +98,6 @@ def require_video() -> None:
         raise ImportError(f"Writing a video needs imageio-ffmpeg: pip install rlpyt[video]. ({error})") from error
 
 
-def write_video(path: str | os.PathLike[str], frames: Iterable[np.ndarray], fps: float) -> None:
-    """Write frames, uint8 [height, width, 3] each, to a video; an iterator is not kept in memory.
-
-    Args:
-        path: of the file, such as "episode.mp4".
-        frames: at least one.
-        fps: frames per second; see `fps_of`.
-
-    Raises:
-        ImportError: if imageio-ffmpeg is not installed.
-        ValueError: if there is no frame.
-    """
-    n = 0
-    with closing(VideoFile(path, fps)) as file:
-        for frame in frames:
-            file.add(frame)
-            n += 1
-    if n == 0:
-        raise ValueError(f"Writing the video {path}: got no frame; expected one or more.")
-
-
 def has_display() -> bool:
     """Return whether a window can be opened."""
     return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
@@ -140,8 +118,8 @@ def check_frames(env: object) -> None:
     """
     if not draws(env, "rgb_array"):
         raise ValueError(
-            f"{env_name(env)}: a video needs the render mode 'rgb_array', got {render_mode_of(env)!r}, of "
-            f"{render_modes(env)}. Let the environment take render_mode='rgb_array', and return "
+            f"{env_name(env)}: a video needs the render mode 'rgb_array', got {getattr(env, 'render_mode', None)!r}, "
+            f"of {render_modes(env)}. Let the environment take render_mode='rgb_array', and return "
             "an image uint8 [height, width, 3] from render()."
         )
 
@@ -151,18 +129,13 @@ def draws(env: object, mode: str) -> bool:
     render, modes = getattr(env, "render", None), render_modes(env)
     if not callable(render):
         return False
-    is_in_mode = render_mode_of(env) == mode and (not modes or mode in modes)
+    is_in_mode = getattr(env, "render_mode", None) == mode and (not modes or mode in modes)
     return is_in_mode or (mode == "rgb_array" and _takes_mode(render))
-
-
-def render_mode_of(env: object) -> object:
-    """Return the render mode of an environment; None if it has none."""
-    return getattr(env, "render_mode", None)
 
 
 def render_modes(env: object) -> Sequence[str]:
     """Return the render modes that an environment names."""
-    return metadata_of(env).get("render_modes") or []
+    return _metadata_of(env).get("render_modes") or []
 
 
 def frame_of(env: object) -> np.ndarray:
@@ -190,12 +163,11 @@ def _takes_mode(render: Callable[..., object]) -> bool:
 
 def fps_of(env: object) -> float:
     """Return the frames per second that an environment names, or else `DEFAULT_FPS`."""
-    metadata = metadata_of(env)
+    metadata = _metadata_of(env)
     return float(metadata.get("render_fps") or metadata.get("video.frames_per_second") or DEFAULT_FPS)
 
 
-def metadata_of(env: object) -> Mapping[str, Any]:
-    """Return the metadata of an environment, which needs none."""
+def _metadata_of(env: object) -> Mapping[str, Any]:
     return getattr(env, "metadata", None) or {}
 
 

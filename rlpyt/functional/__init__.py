@@ -1,4 +1,8 @@
-"""Mathematics of the algorithms as pure functions: each formula once, with its source."""
+"""Mathematics of the algorithms as pure functions: each formula once, with its source.
+
+Arrays of other shapes than the ones documented are refused with a ValueError that has all shapes, and flags that are
+not bool with a TypeError.
+"""
 
 from rlpyt.functional.augmentation import random_shift
 from rlpyt.functional.checks import check_bool, check_same_shape

@@ -59,9 +59,6 @@ def categorical_loss(logits: torch.Tensor, target_p: torch.Tensor) -> torch.Tens
     Returns:
         [...] float, not averaged.
 
-    Raises:
-        ValueError: if the shapes differ.
-
     Source: Bellemare et al. 2017, arXiv:1707.06887, algorithm 1.
     """
     check_same_shape("categorical_loss", logits=logits, target_p=target_p)

@@ -29,13 +29,6 @@ def policy_gradient_loss(
         advantage: [...] float.
         valid: [...] bool; None means that all rows are valid.
 
-    Returns:
-        A scalar tensor.
-
-    Raises:
-        ValueError: if the shapes differ.
-        TypeError: if valid is not bool.
-
     Source: Mnih et al. 2016, arXiv:1602.01783, section 4.
     """
     check_same_shape("policy_gradient_loss", log_prob=log_prob, advantage=advantage, valid=valid)
@@ -65,13 +58,6 @@ def ppo_clip_loss(
         ratio_clip: epsilon of the paper, above 0; usual values are 0.1 to 0.3.
         valid: [...] bool; None means that all rows are valid.
 
-    Returns:
-        A scalar tensor.
-
-    Raises:
-        ValueError: if the shapes differ.
-        TypeError: if valid is not bool.
-
     Source: Schulman et al. 2017, arXiv:1707.06347, equation 7.
     """
     check_same_shape(
@@ -94,13 +80,6 @@ def value_loss(value: torch.Tensor, return_: torch.Tensor, valid: torch.Tensor |
         value: [...] float, V(s_t).
         return_: [...] float, the target.
         valid: [...] bool; None means that all rows are valid.
-
-    Returns:
-        A scalar tensor.
-
-    Raises:
-        ValueError: if the shapes differ.
-        TypeError: if valid is not bool.
     """
     check_same_shape("value_loss", value=value, return_=return_, valid=valid)
     value = zero_invalid(value, valid)
@@ -126,13 +105,6 @@ def clipped_value_loss(
         return_: [...] float, the target.
         value_clip: in units of the return, above 0.
         valid: [...] bool; None means that all rows are valid.
-
-    Returns:
-        A scalar tensor.
-
-    Raises:
-        ValueError: if the shapes differ.
-        TypeError: if valid is not bool.
 
     Source: Engstrom et al. 2020, arXiv:2005.12729 (from OpenAI baselines, ppo2).
     """
@@ -160,10 +132,6 @@ def approx_kl(log_prob: torch.Tensor, old_log_prob: torch.Tensor, valid: torch.T
     Returns:
         A scalar tensor without gradient.
 
-    Raises:
-        ValueError: if the shapes differ.
-        TypeError: if valid is not bool.
-
     Source: Schulman 2020, joschu.net/blog/kl-approx.html, estimator k3.
     """
     check_same_shape("approx_kl", log_prob=log_prob, old_log_prob=old_log_prob, valid=valid)
@@ -187,10 +155,6 @@ def clip_fraction(
 
     Returns:
         A scalar tensor in [0, 1], without gradient.
-
-    Raises:
-        ValueError: if the shapes differ.
-        TypeError: if valid is not bool.
     """
     check_same_shape("clip_fraction", log_prob=log_prob, old_log_prob=old_log_prob, valid=valid)
     # A ratio that overflows is outside of the clip, too.
@@ -206,9 +170,6 @@ def double_q_value(target_q: torch.Tensor, online_q: torch.Tensor) -> torch.Tens
 
     Returns:
         [...] float, or [..., N].
-
-    Raises:
-        ValueError: if the shapes differ.
 
     Sources: van Hasselt et al. 2016, arXiv:1509.06461, equation 4. The maximum is of Mnih et al. 2015, Nature 518.
     """
@@ -234,9 +195,6 @@ def td_target(return_: torch.Tensor, bootstrap_discount: torch.Tensor, target_q:
 
     Returns:
         [...] float, without gradient.
-
-    Raises:
-        ValueError: if the shapes differ.
     """
     check_same_shape("td_target", return_=return_, bootstrap_discount=bootstrap_discount, target_q=target_q)
     return return_ + bootstrap_discount * target_q.masked_fill(bootstrap_discount == 0, 0.0)
@@ -314,9 +272,6 @@ def smoothed_action(mu: torch.Tensor, noise: torch.Tensor, *, noise_std: float, 
     Returns:
         [..., A] float in [-1, 1], without gradient.
 
-    Raises:
-        ValueError: if the shapes differ.
-
     Source: Fujimoto et al. 2018, arXiv:1802.09477, section 5.3, target policy smoothing.
     """
     check_same_shape("smoothed_action", mu=mu, noise=noise)
@@ -351,9 +306,6 @@ def soft_value(q: torch.Tensor, log_prob: torch.Tensor, alpha: float | torch.Ten
     Returns:
         [...] float, without gradient.
 
-    Raises:
-        ValueError: if the shapes differ.
-
     Source: Haarnoja et al. 2018, arXiv:1812.05905, equation 3.
     """
     check_same_shape("soft_value", q=q, log_prob=log_prob)
@@ -370,9 +322,6 @@ def soft_policy_loss(q: torch.Tensor, log_prob: torch.Tensor, alpha: float | tor
 
     Returns:
         [...] float, not averaged.
-
-    Raises:
-        ValueError: if the shapes differ.
 
     Source: Haarnoja et al. 2018, arXiv:1812.05905, equation 9.
     """
@@ -391,9 +340,6 @@ def temperature_loss(log_alpha: torch.Tensor, entropy_gap: torch.Tensor) -> torc
     Args:
         log_alpha: scalar float, in training.
         entropy_gap: scalar float, target entropy minus entropy, as a mean over the rows; receives no gradient.
-
-    Returns:
-        A scalar tensor.
 
     Raises:
         ValueError: if one of the two is no scalar.

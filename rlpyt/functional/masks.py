@@ -23,10 +23,6 @@ def zero_invalid(x: torch.Tensor, valid: torch.Tensor | None) -> torch.Tensor:
 
     Returns:
         The shape and dtype of x.
-
-    Raises:
-        ValueError: if the shapes differ.
-        TypeError: if valid is not bool.
     """
     if valid is None:
         return x
@@ -49,10 +45,6 @@ def valid_mean(
 
     Returns:
         A scalar tensor, or x without the dimensions averaged over.
-
-    Raises:
-        ValueError: if the shapes differ.
-        TypeError: if valid is not bool.
     """
     x = x if x.is_floating_point() else x.float()
     if valid is None:
@@ -78,10 +70,6 @@ def valid_standardize(x: torch.Tensor, valid: torch.Tensor | None = None, eps: f
 
     Returns:
         The shape of x, zero in the invalid places.
-
-    Raises:
-        ValueError: if the shapes differ.
-        TypeError: if valid is not bool.
     """
     centred, variance = _centre(x, valid)
     return _scaled(centred, variance, eps)
@@ -126,10 +114,6 @@ def explained_variance(value: torch.Tensor, return_: torch.Tensor, valid: torch.
 
     Returns:
         A scalar tensor without gradient, computed without a synchronisation.
-
-    Raises:
-        ValueError: if the shapes differ.
-        TypeError: if valid is not bool.
     """
     check_same_shape("explained_variance", value=value, return_=return_, valid=valid)
     _, unexplained = _centre(return_ - value, valid)
@@ -163,10 +147,6 @@ def mean_perplexity(entropy: torch.Tensor, valid: torch.Tensor | None = None) ->
 
     Returns:
         A scalar tensor without gradient.
-
-    Raises:
-        ValueError: if the shapes differ.
-        TypeError: if valid is not bool.
     """
     return valid_mean(entropy.clamp(max=60.0).exp(), valid)
 
@@ -181,9 +161,6 @@ def episode_start_from_valid(valid: torch.Tensor) -> torch.Tensor:
 
     Returns:
         [T, B] bool, True before which the state must be zero.
-
-    Raises:
-        TypeError: if valid is not bool.
     """
     check_bool("episode_start_from_valid", valid=valid)
     start = torch.zeros_like(valid)

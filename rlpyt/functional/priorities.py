@@ -24,7 +24,6 @@ def sequence_priority(td_abs_error: torch.Tensor, valid: torch.Tensor, eta: floa
 
     Raises:
         ValueError: if the shapes differ, or eta is out of range.
-        TypeError: if valid is not bool.
 
     Source: Kapturowski et al. 2019, Recurrent Experience Replay in Distributed Reinforcement Learning, section 2.3.
     """

@@ -24,9 +24,6 @@ def importance_ratio(log_prob: torch.Tensor, old_log_prob: torch.Tensor) -> torc
 
     Returns:
         [...] float, without gradient.
-
-    Raises:
-        ValueError: if the shapes differ.
     """
     check_same_shape("importance_ratio", log_prob=log_prob, old_log_prob=old_log_prob)
     return log_ratio_of(log_prob, old_log_prob).exp()

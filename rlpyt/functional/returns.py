@@ -63,10 +63,6 @@ def lambda_return(
     Returns:
         return_: [T, B] float, without gradient.
 
-    Raises:
-        ValueError: if the shapes differ; the message gives them all.
-        TypeError: if terminated or truncated is not bool.
-
     Source: Sutton and Barto 2018, section 12.1.
     """
     flags = {"terminated": terminated, "truncated": truncated}
@@ -98,10 +94,6 @@ def running_return(
 
     Returns:
         [T, B] float, without gradient.
-
-    Raises:
-        ValueError: if the shapes differ.
-        TypeError: if done is not bool.
 
     Source: Engstrom et al. 2020, arXiv:2005.12729, appendix A.2 (reward scaling of OpenAI baselines).
     """
@@ -143,10 +135,6 @@ def generalized_advantage_estimation(
 
     Returns:
         advantage, return_: [T, B] float each, without gradient.
-
-    Raises:
-        ValueError: if the shapes differ; the message gives them all.
-        TypeError: if terminated or truncated is not bool.
 
     Source: Schulman et al. 2016, arXiv:1506.02438, section 3.
     """
@@ -201,10 +189,6 @@ def v_trace(
     Returns:
         advantage, return_: [T, B] float each, without gradient.
 
-    Raises:
-        ValueError: if the shapes differ; the message gives them all.
-        TypeError: if terminated or truncated is not bool.
-
     Source: Espeholt et al. 2018, arXiv:1802.01561, sections 4.1 and 4.2; lambda is that of its remark 2.
     """
     flags = {"terminated": terminated, "truncated": truncated}
@@ -252,10 +236,6 @@ def n_step_return(reward: np.ndarray, terminated: np.ndarray, truncated: np.ndar
 
     Returns:
         NStepReturn of arrays [...]; the floats are float32, or float64 where reward is.
-
-    Raises:
-        ValueError: if the shapes differ; the message gives them all.
-        TypeError: if terminated or truncated is not bool.
 
     Source: Sutton and Barto 2018, equation 7.1.
     """

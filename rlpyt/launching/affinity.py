@@ -129,11 +129,7 @@ class Slots:
 
     @classmethod
     def from_code(cls, code: str) -> Self:
-        """Return the slots that a code describes.
-
-        Raises:
-            ValueError: if it has something else than known names with a number each.
-        """
+        """Return the slots that a code describes; refuse something else than known names with a number each."""
         names = {f.metadata["name"]: f.name for f in fields(cls)}
         values: dict[str, int] = {}
         for token in code.split("_"):
@@ -220,12 +216,7 @@ class Slots:
     # ---- the affinity of a run ----
 
     def affinity(self) -> AnyAffinity:
-        """Return the affinity of the slot, as a runner takes it.
-
-        Returns:
-            A dictionary; for several replicas a list of them; with `async_sample` one with the parts optimizer and
-            sampler.
-        """
+        """Return the affinity of the slot, see `affinity_from_code`."""
         if self.n_parallel:  # the launcher has left this process its share alone, of cores and of devices
             return self._share_of_process()
         cores = self.cores()

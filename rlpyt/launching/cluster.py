@@ -20,6 +20,7 @@ from rlpyt.logging.files import MAY_PASS
 from rlpyt.logging.run_directory import PREEMPTED
 from rlpyt.logging.sinks import optional_package
 from rlpyt.slurm import JobState, Slurm
+from rlpyt.utils.checks import whole_number
 
 if TYPE_CHECKING:
     import submitit
@@ -70,10 +71,7 @@ class LocalJobs:
 
 
 class ClusterRun(Started):
-    """Run on a cluster: its job, or the tries to submit one.
-
-    Token and job_id are those of a submission that an earlier launcher has made; "" for none.
-    """
+    """Run on a cluster: its job, one that an earlier launcher has submitted with this token, or the tries to submit."""
 
     def __init__(self, slots: ClusterSlots, run: GridRun, script: str, token: str = "", job_id: str = "") -> None:
         self._slots, self._run, self._script = slots, run, script
@@ -89,11 +87,7 @@ class ClusterRun(Started):
         self._cancelled_at: float | None = None
 
     def poll(self) -> int | None:
-        """Return the exit code; None while the job waits or runs. A job that was lost has failed with code 1.
-
-        Raises:
-            RunRefused: if the job system does not want such a job, or someone has cancelled it.
-        """
+        """Return the exit code; None while the job waits or runs. A job that was lost has failed with code 1."""
         now = time.monotonic()
         if self._stopped is not None or now < self._look_at:
             return self._stopped
@@ -151,15 +145,18 @@ class ClusterRun(Started):
 
         A job that could not ask, as without `squeue` in its container, does not know that it was cancelled.
         """
-        if self._over_since is None:
-            self._over_since = now
-            self._slots.system.ask_soon(self._job_id)
-        state = self._slots.system.state(self._job_id)
-        has_ended = state is not None and (state.is_over or state.waits)
-        if not has_ended and now < self._over_since + _SETTLE_SECONDS:
+        has_settled, state = self._has_settled(now), self._slots.system.state(self._job_id)
+        if not has_settled and (state is None or not (state.is_over or state.waits)):
             return None
         self._refuse_cancelled(state)
         return code
+
+    def _has_settled(self, now: float) -> bool:
+        """Return whether the job has seemed to be over for some time; the job system is asked when it first does."""
+        if self._over_since is None:
+            self._over_since = now
+            self._slots.system.ask_soon(self._job_id)
+        return now > self._over_since + _SETTLE_SECONDS
 
     def _refuse_cancelled(self, state: JobState | None) -> None:
         if state is not None and state.name == "CANCELLED":
@@ -181,11 +178,7 @@ class ClusterRun(Started):
             self._slots.system.cancel(self._job_id)  # the job system must not start it again
             self._job_id, self._is_adopted = "", False
             return None
-        if self._over_since is None:
-            self._over_since = now
-            self._slots.system.ask_soon(self._job_id)
-            return None
-        if now < self._over_since + _SETTLE_SECONDS:
+        if not self._has_settled(now):
             return None
         if self._run.is_finished:  # and the disk was too full for the code
             return 0
@@ -249,8 +242,6 @@ class ClusterSlots:
             )
         if executor.cluster not in ("slurm", "local"):
             raise ValueError(f"ClusterSlots: the executor is for {executor.cluster!r}; expected 'slurm' or 'local'.")
-        if type(n_slots) is not int or n_slots < 1:
-            raise ValueError(f"ClusterSlots: n_slots is {n_slots!r}; expected a whole number from 1. Correct it.")
         if re.search("%(?!j)", str(Path(executor.folder).absolute())):
             raise ValueError(
                 f"ClusterSlots: the folder of the executor is {executor.folder}; expected one without the sign %, but "
@@ -265,7 +256,8 @@ class ClusterSlots:
                     f"ClusterSlots: the executor has {name}={given[name]}; expected 1, as a run is one process with "
                     "its workers, and a job has one run. Ask for cpus_per_task and gpus_per_node."
                 )
-        self._executor, self.n_slots, self.cluster = executor, n_slots, executor.cluster
+        self.n_slots = whole_number("ClusterSlots", "n_slots", n_slots, 1)
+        self._executor, self.cluster = executor, executor.cluster
         self._is_named = not {"name", "job_name"}.isdisjoint(executor.parameters)
         self.system: Slurm | LocalJobs = LocalJobs() if executor.cluster == "local" else Slurm()
         if executor.cluster == "slurm" and "no_requeue" not in given:

@@ -19,6 +19,7 @@ from rlpyt.launching.local import LocalSlots, script_path
 from rlpyt.launching.table import GridTable
 from rlpyt.logging.files import MAY_PASS
 from rlpyt.logging.run_directory import PREEMPTED
+from rlpyt.utils.checks import whole_number
 from rlpyt.utils.worker_main import STOP_SIGNALS
 
 _POLL_SECONDS = 0.2
@@ -77,8 +78,7 @@ def run_experiments(
         ValueError: if the grid or the affinity is wrong; nothing has started then.
         RuntimeError: if another launcher runs this grid, or a back end has lost all its slots.
     """
-    if type(retries) is not int or retries < 0:
-        raise ValueError(f"run_experiments: retries is {retries!r}; expected a whole number from 0. Correct it.")
+    retries = whole_number("run_experiments", "retries", retries, 0)
     path, folder = script_path(script), (Path(data_dir) / experiment_title).resolve()
     runs = runs_of_grid(folder, variants, log_dirs, runs_per_setting, common_args or (), runs_args)
     slots = LocalSlots(affinity_code, set_egl_device) if isinstance(affinity_code, str) else affinity_code
@@ -121,11 +121,7 @@ class Runs:
         return None
 
     def has_ended(self, run: Launched) -> None:
-        """Take the end of a run, which is not started again.
-
-        Raises:
-            ValueError: if the log of the run is not the expected one.
-        """
+        """Take the end of a run, which is not started again."""
 
 
 class Queue:

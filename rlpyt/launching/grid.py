@@ -14,6 +14,7 @@ from rlpyt.launching.variants import check_grid, comparable, load_variant, save_
 from rlpyt.logging.files import lock_file, open_lock, open_to_append
 from rlpyt.logging.run_directory import PREEMPTED
 from rlpyt.run_records import VARIANT_FILE, last_row, run_status, steps_kept
+from rlpyt.utils.checks import whole_number
 
 LOCK_FILE = "grid.lock"
 WAIT_SECONDS = 120.0
@@ -114,13 +115,8 @@ def runs_of_grid(
     common_args: Sequence[object] = (),
     runs_args: Sequence[Sequence[object]] | None = None,
 ) -> list[GridRun]:
-    """Return the runs of a grid: first one of each variant, then another one of each.
-
-    Raises:
-        ValueError: if the grid is empty, mixes two variants, or differs from the one in the folder.
-    """
-    if type(runs_per_setting) is not int or runs_per_setting < 1:
-        raise ValueError(f"A grid: runs_per_setting is {runs_per_setting!r}; expected a whole number from 1.")
+    """Return the runs of a grid: first one of each variant, then another one of each."""
+    n_runs = whole_number("A grid", "runs_per_setting", runs_per_setting, 1)
     if runs_args is not None and len(runs_args) != len(variants):
         raise ValueError(
             f"A grid: got {len(runs_args)} runs_args for {len(variants)} variants; expected one list for each. "
@@ -132,7 +128,7 @@ def runs_of_grid(
     own_args = runs_args or [()] * len(variants)
     return [
         GridRun(folder / log_dir, run_ID, f"{log_dir}/{run_ID}", tuple(map(str, [*common_args, *args])))
-        for run_ID in range(runs_per_setting)
+        for run_ID in range(n_runs)
         for log_dir, args in zip(log_dirs, own_args, strict=True)
     ]
 
@@ -156,15 +152,9 @@ def _check_same(variant: Mapping[str, object], log_dir: Path) -> None:
 
 @contextmanager
 def held_grid(folder: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[int]:
-    """Hold the folder of a grid for one launcher, until it and all its runs have ended.
+    """Hold the folder of a grid for one launcher, until it and all its runs, which inherit the lock, have ended.
 
-    The folder is made if it is missing. The longest time to wait is for runs of a launcher that was killed.
-
-    Yields:
-        The descriptor of the lock. A run that inherits it keeps the lock.
-
-    Raises:
-        RuntimeError: if another launcher holds it.
+    The longest time to wait is for runs of a launcher that was killed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path, end, said = folder / LOCK_FILE, time.monotonic() + wait_seconds, False
@@ -187,10 +177,7 @@ def held_grid(folder: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[int]
 
 
 def take_lock(path: Path) -> int | None:
-    """Return the descriptor of a lock, which has the number of this process; None if another process holds it.
-
-    On a file system without locks it is always free, and a warning says so.
-    """
+    """Return the descriptor of a lock; None if another process holds it. Without locks it is free, with a warning."""
     lock = open_lock(path)
     try:
         unsupported = lock_file(lock)

@@ -44,11 +44,7 @@ class RunOfJob:
         return RunOfJob, (self._script, self._run, self._files, self._token)
 
     def __call__(self) -> int:
-        """Run; return 0 if the run has finished, or was stopped by the launcher.
-
-        Raises:
-            SystemExit: with the exit code of the run.
-        """
+        """Run; return 0 if the run has finished, or was stopped by the launcher, and else exit with its code."""
         from submitit import JobEnvironment
 
         environment = JobEnvironment()
@@ -101,8 +97,7 @@ class RunOfJob:
             if n_looked < self._n_told and not asked:
                 n_looked = self._n_told
                 ending = self._look()
-                cause = ending.cause.replace("`", "")  # as the page prints it
-                self._say(f"got a signal ({cause}): its run saves its work")
+                self._say(f"got a signal ({ending.cause}): its run saves its work")
                 if ending.requeue == "at once":
                     self._go_on(ending)
             if self._end is not None and time.time() > self._end - _QUEUE_SECONDS:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlpyt.logging.files import remove_file, write_json
-from rlpyt.run_records import JOB_SUFFIX, job_file, job_of, read_json
+from rlpyt.run_records import JOB_SUFFIX, Json, job_file, job_of, read_json
 
 if TYPE_CHECKING:
     from rlpyt.launching.grid import GridRun, Progress
@@ -36,7 +36,7 @@ class JobFiles:
 
     def read(self) -> tuple[str, str]:
         """Return token and job id of the record; empty where there is none."""
-        content = _read_json(self._record)
+        content, _ = read_json(self._record)
         return str(content.get("token", "")), str(content.get("job_id", ""))
 
     def claim(self, token: str, job_id: str) -> str:
@@ -56,7 +56,7 @@ class JobFiles:
 
     def owner(self, token: str) -> str | None:
         """Return the job id of a submission's owner, "" for a launcher; None if nobody has taken it."""
-        owner = _read_json(self._file(token, "claim")).get("job_id")
+        owner = self._read(token, "claim").get("job_id")
         return None if owner is None else str(owner)
 
     def ask(self, token: str, signum: int) -> None:
@@ -65,12 +65,12 @@ class JobFiles:
 
     def asked(self, token: str) -> int:
         """Return the signal that was asked for; 0 for none."""
-        signum = _read_json(self._file(token, "stop")).get("signal", 0)
+        signum = self._read(token, "stop").get("signal", 0)
         return signum if type(signum) is int else 0
 
     def progress(self, token: str) -> dict[str, int]:
         """Return the fields of the `Progress` that the last start of a job has left; none before."""
-        content = _read_json(self._file(token, "progress"))
+        content = self._read(token, "progress")
         return {name: value for name, value in content.items() if type(value) is int}
 
     def keep_progress(self, token: str, progress: Progress) -> None:
@@ -83,7 +83,7 @@ class JobFiles:
 
     def exit_code(self, token: str) -> int | None:
         """Return the exit code of the run; None before its end."""
-        code = _read_json(self._file(token, "exit")).get("exit_code")
+        code = self._read(token, "exit").get("exit_code")
         return code if type(code) is int else None
 
     def remove(self) -> None:
@@ -94,12 +94,11 @@ class JobFiles:
     def _file(self, token: str, name: str) -> Path:
         return job_file(self._record, token, name)
 
+    def _read(self, token: str, name: str) -> Json:
+        return read_json(self._file(token, name))[0]
+
 
 def job_at_work(run: GridRun) -> str:
     """Return the number of SLURM's job that has a run, as far as its files tell; "" for none."""
     token, _ = JobFiles.of(run).read()
     return job_of(run.directory) if token and JobFiles.of(run).exit_code(token) is None else ""
-
-
-def _read_json(path: Path) -> dict[str, object]:
-    return read_json(path)[0]

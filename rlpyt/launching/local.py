@@ -44,24 +44,12 @@ class LocalRun(Started):
         return code
 
     def stop(self, signum: int) -> None:
-        """Send a signal; SIGKILL goes to all processes of the run."""
-        with suppress(ProcessLookupError):
-            if signum == signal.SIGKILL:
-                os.killpg(self._process.pid, signum)
-            else:
-                self._process.send_signal(signum)
+        """Send a signal."""
+        self._process.send_signal(signum)
 
 
 class LocalSlots:
-    """Run slots of this machine.
-
-    Args:
-        code: of the affinity, see `rlpyt.launching.Slots`.
-        set_egl_device: whether a run renders on its GPU.
-
-    Raises:
-        ValueError: if the code names cores that this process may not use, or more slots than cores.
-    """
+    """Run slots of this machine, by the code of an affinity; see `run_experiments`."""
 
     def __init__(self, code: str, set_egl_device: bool = False) -> None:
         self._all = Slots.from_code(code)
@@ -104,11 +92,7 @@ class LocalSlots:
         return replace(self._all, run_slot=slot)
 
     def start(self, slot: int, run: GridRun, script: str, inherited: int) -> LocalRun:
-        """Start a run, see `start_process`.
-
-        Raises:
-            RunRefused: if a job of SLURM has the run.
-        """
+        """Start a run, unless a job of SLURM has it."""
         _refuse_run_of_a_job(run)
         code, cpus = self._slot(slot).code, self.cpus(slot) if self._all.set_affinity else []
         run.log_dir.mkdir(parents=True, exist_ok=True)
@@ -177,11 +161,7 @@ def end_with_parent() -> None:
 
 
 def script_path(script: str | os.PathLike[str]) -> str:
-    """Return the absolute path of a script.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-    """
+    """Return the absolute path of a script, which must be there."""
     path = Path(script).resolve()
     if not path.is_file():
         raise FileNotFoundError(f"Launching: there is no script {path}; expected a Python file. Give its path.")

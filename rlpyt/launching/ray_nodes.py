@@ -15,18 +15,17 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from rlpyt.launching.affinity import quick_affinity_code
 from rlpyt.launching.back_end import RunRefused, SlotLost, Started
-from rlpyt.launching.grid import WAIT_SECONDS, GridRun
+from rlpyt.launching.grid import WAIT_SECONDS, GridRun, take_lock
 from rlpyt.launching.local import LocalSlots
 from rlpyt.launching.machine import Machine
-from rlpyt.logging.files import lock_file, open_lock
 from rlpyt.logging.run_directory import PREEMPTED
 from rlpyt.run_records import VARIANT_FILE
 from rlpyt.utils.calls import Call, CallServer, R, call
-from rlpyt.utils.ray_cluster import RayConnection, RayNode
+from rlpyt.utils.ray_cluster import NodeActor, RayConnection, RayNode
 
 _ASK_SECONDS = 0.2
 START_SECONDS = 60.0
@@ -100,25 +99,18 @@ class NodeSlots(CallServer):
         missing = [path for path in (Path(script), run.log_dir / VARIANT_FILE) if not path.is_file()]
         if missing:
             return f"there is no {missing[0]}; script and grid must be on a file system of all nodes"
-        lock = open_lock(run.log_dir / f"run_{run.run_ID}.lock")
         try:
-            if not _is_held_elsewhere(lock):
+            lock = take_lock(run.log_dir / f"run_{run.run_ID}.lock")
+            if lock is None:
+                held = f"another process has held the run for {self._wait_seconds:g} s; end it"
+                return held if time.monotonic() > end else None
+            try:
                 self._runs[number] = self._slots.start(slot, run, script, lock)
-            elif time.monotonic() > end:
-                return f"another process has held the run for {self._wait_seconds:g} s; end it"
+            finally:
+                os.close(lock)
         except (OSError, RunRefused) as error:
             return f"the run cannot start: {error}"
-        finally:
-            os.close(lock)
         return None
-
-
-def _is_held_elsewhere(lock: int) -> bool:
-    try:
-        lock_file(lock)  # without locks, the run directory is refused to a second process where it can be
-    except BlockingIOError:
-        return True
-    return False
 
 
 def main() -> None:
@@ -170,71 +162,33 @@ class SlotsActor:
 # ---- at the launcher ----
 
 
-class Reference(NamedTuple, Generic[R]):
-    """Reply to a call that may not have come yet."""
+class Node(NodeActor):
+    """Node with run slots, as the launcher knows it, and what it has last said of its runs.
 
-    ref: object
-
-
-class Node:
-    """Twin of a node: its actor, and what it has last said of its runs.
-
-    The actor takes the node as a whole, so that no other grid gets it. After `timeout` seconds without an answer the
+    Its actor takes the node as a whole, so that no other grid gets it. After `timeout` seconds without an answer the
     node counts as lost.
     """
 
     def __init__(self, connection: RayConnection, node: RayNode, timeout: float) -> None:
-        self._ray, self._timeout, self.name, self.n_cores = connection.ray, timeout, node.name, node.n_cores
-        threads, folder = os.environ.get("OMP_NUM_THREADS"), os.getcwd()
-        self._relay = connection.start(
-            node.node_id, SlotsActor, threads, folder, n_cores=node.n_cores, n_gpus=node.n_gpus
-        )
-        self._lost: str | None = None
-        self._codes: Codes = {}
-        self._pending: Reference[Codes] | None = None
-        self._asked = 0.0
+        arguments = os.environ.get("OMP_NUM_THREADS"), os.getcwd()
+        super().__init__(connection, node, SlotsActor, *arguments, n_cores=node.n_cores, n_gpus=node.n_gpus)
+        self._timeout, self._codes = timeout, Codes()
 
-    def ask(self, request: Call[NodeSlots, R]) -> Reference[R]:
-        """Send a call, without waiting for the reply."""
-        return Reference(self._relay.ask.remote(request))
-
-    def answer(self, pending: Reference[R], seconds: float) -> R | None:
-        """Return a reply; None if it has not come in time.
-
-        Raises:
-            SlotLost: if the node, its actor or its process is gone.
-        """
-        try:
-            reply: R = self._ray.get(pending.ref, timeout=seconds)
-        except self._ray.exceptions.GetTimeoutError:
-            return None
-        except self._ray.exceptions.RayError as error:
-            self._lose(f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}")
-        return reply
+    def send(self, request: Call[NodeSlots, R]) -> Any:
+        """Send a call to the run slots; return the reply to come."""
+        return self.remote.ask.remote(request)
 
     def codes(self) -> Codes:
-        """Return the exit codes of its runs that have ended.
-
-        Raises:
-            SlotLost: if the node is lost.
-        """
-        if self._lost is not None:
-            raise SlotLost(self._lost)
-        now = time.monotonic()
-        if self._pending is None:
-            if now - self._asked > _ASK_SECONDS:
-                self._pending, self._asked = self.ask(call(NodeSlots.poll)), now
-        elif (reply := self.answer(self._pending, 0)) is not None:
-            self._pending, self._codes = None, reply
-        elif now - self._asked > self._timeout:
-            self._lose(f"it has not answered for {self._timeout:g} s")
+        """Return the exit codes of its runs that have ended."""
+        if self.question is not None:
+            self._codes = self.answer(self._timeout) or self._codes
+        elif not self.lost and time.monotonic() - self.asked > _ASK_SECONDS:
+            self.ask(self.send(call(NodeSlots.poll)))
+        if self.lost:
+            with suppress(self.ray.exceptions.RayError):
+                self.ray.kill(self.remote)
+            raise SlotLost(f"{self.name} was lost, and its run slots with it: it {self.lost.rstrip('.')}.")
         return self._codes
-
-    def _lose(self, why: str) -> None:
-        self._lost = f"{self.name} was lost, and its run slots with it: {why.rstrip('.')}."
-        with suppress(self._ray.exceptions.RayError):
-            self._ray.kill(self._relay)
-        raise SlotLost(self._lost)
 
 
 class RayRun(Started):
@@ -251,8 +205,8 @@ class RayRun(Started):
         return code
 
     def stop(self, signum: int) -> None:
-        """Send a signal; SIGKILL goes to all processes of the run."""
-        self._node.ask(call(NodeSlots.stop, self._number, int(signum)))
+        """Send a signal."""
+        self._node.send(call(NodeSlots.stop, self._number, int(signum)))
 
 
 class RayNodes:
@@ -286,9 +240,10 @@ class RayNodes:
             raise ValueError(f"RayNodes: node_timeout is {node_timeout}; expected a number of seconds above 1.")
         connection = RayConnection(type(self).__name__, ray_address)
         nodes = [Node(connection, node, node_timeout) for node in connection.nodes().values() if node.n_cores]
-        opened = [(node, node.ask(call(NodeSlots.open, affinity_code, set_egl_device, node.n_cores))) for node in nodes]
+        for node in nodes:
+            node.ask(node.send(call(NodeSlots.open, affinity_code, set_egl_device, node.n_cores)))
         end = time.monotonic() + START_SECONDS
-        n_slots = [(_n_slots(node, pending, end), node) for node, pending in opened]
+        n_slots = [(_n_slots(node, end), node) for node in nodes]
         self._slots = [
             (node, i) for i in range(max((n for n, _ in n_slots), default=0)) for n, node in n_slots if i < n
         ]
@@ -301,20 +256,17 @@ class RayNodes:
         """Start a run in a free slot; the lock of the grid is not passed on, as a run holds one of its own."""
         node, of_node = self._slots[slot]
         number = next(self._numbers)
-        node.ask(call(NodeSlots.start, number, of_node, script, run))
+        node.send(call(NodeSlots.start, number, of_node, script, run))
         return RayRun(node, number)
 
 
-def _n_slots(node: Node, pending: Reference[int | str], end: float) -> int:
-    try:
-        reply = node.answer(pending, max(0.0, end - time.monotonic()))
-    except SlotLost as error:
-        raise RuntimeError(f"RayNodes: starting run slots: {error}") from error
+def _n_slots(node: Node, end: float) -> int:
+    reply = node.answer(START_SECONDS, max(0.0, end - time.monotonic()))
     if reply is None:
         raise RuntimeError(
-            f"RayNodes: {node.name} has not started its run slots for {START_SECONDS:g} s; expected that all its "
-            "cores and GPUs are free. `ray status` shows what else runs there: end it, or wait."
+            f"RayNodes: {node.name} has not started its run slots: it {node.lost}; expected that all its cores and "
+            "GPUs are free. `ray status` shows what else runs there: end it, or wait."
         )
-    if isinstance(reply, str):
+    if not isinstance(reply, int):
         raise ValueError(f"RayNodes: {node.name}: {reply}")
     return reply

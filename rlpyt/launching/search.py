@@ -17,14 +17,13 @@ from rlpyt.launching.experiments import BackEnd, Queue, signals_to
 from rlpyt.launching.grid import take_lock
 from rlpyt.launching.local import LocalSlots, script_path
 from rlpyt.launching.table import GridTable
-from rlpyt.launching.trials import SEARCH_LOCK, Score, Space, Trials, n_begun
+from rlpyt.launching.trials import SEARCH_LOCK, Space, Trials, n_begun
 from rlpyt.launching.variants import Variant, check_keys, load_variant, nested, update_config
 from rlpyt.logging.sinks import optional_package
 from rlpyt.settings import Settings
+from rlpyt.utils.checks import whole_number
 
 if TYPE_CHECKING:
-    import types
-
     import optuna
 
 JOURNAL_FILE = "search.journal"
@@ -107,8 +106,10 @@ def search_experiments(
         TypeError: if a part of the configuration has no such setting.
         RuntimeError: if another searcher holds the journal.
     """
-    optuna = _optuna()
-    _check_numbers(n_trials=(n_trials, 1), seeds_per_trial=(seeds_per_trial, 1), retries=(retries, 0), seed=(seed, 0))
+    optuna = optional_package("optuna", "A search", "search")
+    n_trials = whole_number("A search", "n_trials", n_trials, 1)
+    seeds_per_trial = whole_number("A search", "seeds_per_trial", seeds_per_trial, 1)
+    retries, seed = whole_number("A search", "retries", retries, 0), whole_number("A search", "seed", seed, 0)
     if direction not in ("maximize", "minimize") or not 0 < fraction <= 1:
         raise ValueError(
             f"A search: direction is {direction!r} and fraction {fraction!r}; expected 'maximize' or 'minimize', and a "
@@ -125,7 +126,7 @@ def search_experiments(
     table.say(f"{n_begun(study)} of {n_trials} trials have begun in {folder}.")
     make = sampler or (lambda number: optuna.samplers.TPESampler(seed=number))
     args = tuple(map(str, common_args))
-    trials = Trials(study, folder, space, n_trials, seeds_per_trial, Score(y, fraction), make, seed, args, table.say)
+    trials = Trials(study, folder, space, n_trials, seeds_per_trial, y, fraction, make, seed, args, table.say)
     queue = Queue(trials, slots, path, retries, table)
     try:
         with signals_to(queue):
@@ -147,21 +148,11 @@ def load_search(path: str | os.PathLike[str]) -> optuna.Study:
         FileNotFoundError: if there is no search.
         ImportError: if Optuna is missing.
     """
-    optuna = _optuna()
+    optuna = optional_package("optuna", "A search", "search")
     journal = Path(path) / JOURNAL_FILE if Path(path).is_dir() else Path(path)
     if not journal.is_file():
         raise FileNotFoundError(f"load_search: there is no journal {journal}; expected the folder of a search.")
     return optuna.load_study(study_name=_STUDY, storage=_storage(journal))
-
-
-def _optuna() -> types.ModuleType:
-    return optional_package("optuna", "A search", "search")
-
-
-def _check_numbers(**wanted: tuple[int, int]) -> None:
-    for name, (value, least) in wanted.items():
-        if type(value) is not int or value < least:
-            raise ValueError(f"A search: {name} is {value!r}; expected a whole number from {least}. Correct it.")
 
 
 def _check_space(space: Space, config: Settings | None) -> None:

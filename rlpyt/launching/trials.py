@@ -17,7 +17,7 @@ from rlpyt.launching.experiments import Runs
 from rlpyt.launching.grid import LOCK_FILE, GridRun, take_lock
 from rlpyt.launching.variants import Variant, nested, save_variant
 from rlpyt.logging.plots import read_progress
-from rlpyt.run_records import PROGRESS_FILE, STEPS, VARIANT_FILE, score_of_run
+from rlpyt.run_records import STEPS, VARIANT_FILE, score_of_run
 
 if TYPE_CHECKING:
     import optuna
@@ -46,44 +46,8 @@ class SearchTrial:
     """Last step that the study knows."""
     early_end: str | None = None
     """State in which its runs end early."""
-    marks: list[tuple[int, int]] = field(default_factory=list)
-    """Time and size of each log when it was read."""
-
-
-@dataclass(frozen=True)
-class Score:
-    """Column that a search maximises or minimises, and how it makes one number of a run."""
-
-    y: str
-    """Name of the column."""
-    fraction: float
-    """Part of the steps at the end of a run, over whose rows the value of a trial is the mean."""
-
-    def curve(self, run: GridRun) -> dict[int, float]:
-        """Return the values of a run so far by their steps; of rows with one step the later one counts.
-
-        Rows without a step are left out, and the value is nan where the column is missing or has not come yet.
-        """
-        columns = _columns_of(run)
-        steps = columns.get(STEPS, [])
-        values = columns.get(self.y, [math.nan] * len(steps))
-        return {int(step): value for step, value in zip(steps, values, strict=True) if math.isfinite(step)}
-
-    def final(self, run: GridRun) -> float:
-        """Return the mean over the last part of a run that has ended; nan without a value there.
-
-        Raises:
-            ValueError: if the log has rows, but no such column: it may come first in a late row.
-        """
-        columns = _columns_of(run)
-        for column in (STEPS, self.y) if columns else ():
-            if column not in columns:
-                raise ValueError(
-                    f"A search: the run {run.directory} has ended, and its log has no column {column!r}; expected y "
-                    f"to be one of {sorted(columns)}. Correct y."
-                )
-        curve = self.curve(run)
-        return score_of_run([*curve], [*curve.values()], self.fraction)
+    last_rows: list[dict[str, str]] = field(default_factory=list)
+    """Last row of each log when it was read."""
 
 
 class Trials(Runs):
@@ -101,7 +65,8 @@ class Trials(Runs):
         space: Space,
         n_trials: int,
         seeds_per_trial: int,
-        score: Score,
+        y: str,
+        fraction: float,
         sampler: Callable[[int], optuna.samplers.BaseSampler],
         seed: int,
         args: Sequence[str],
@@ -109,8 +74,8 @@ class Trials(Runs):
     ) -> None:
         super().__init__()
         self._study, self._folder, self._space, self._n_trials = study, folder, space, n_trials
-        self._seeds_per_trial, self._score, self._sampler, self._seed = seeds_per_trial, score, sampler, seed
-        self._args, self._say = tuple(args), say
+        self._seeds_per_trial, self._y, self._fraction = seeds_per_trial, y, fraction
+        self._sampler, self._seed, self._args, self._say = sampler, seed, tuple(args), say
         self._trials: dict[Path, SearchTrial] = {}
         self._next_look = 0.0
         self._is_over = self._said = False
@@ -154,7 +119,7 @@ class Trials(Runs):
         if run.state == "failed" and trial.early_end is None:
             self._end_early(trial, "dropped")
         if run.state == "finished":
-            self._score.final(run.run)  # a wrong column ends the search now, and not after the other seeds
+            self._value(run.run)  # a wrong column ends the search now, and not after the other seeds
         self._close(trial)
 
     def release(self) -> None:
@@ -256,11 +221,11 @@ class Trials(Runs):
         Rows come at other steps if the batch is another one, and a pruner compares trials at one step. So a row counts
         at the multiple of the first trial's first step that it has passed.
         """
-        marks = [_mark(run.run.directories[-1] / PROGRESS_FILE) for run in trial.runs]
-        if marks == trial.marks:
+        last_rows = [run.run.last_row() for run in trial.runs]
+        if last_rows == trial.last_rows:
             return False
-        trial.marks = marks
-        curves = [self._score.curve(run.run) for run in trial.runs]
+        trial.last_rows = last_rows
+        curves = [self._curve(run.run) for run in trial.runs]
         for row_step in sorted(set.intersection(*map(set, curves)) - {0}):
             step = row_step // self._interval(row_step) * self._interval(row_step)
             value = sum(curve[row_step] for curve in curves) / len(curves)
@@ -271,6 +236,28 @@ class Trials(Runs):
             if self._study.pruner.prune(self._study, self._study.get_trials(deepcopy=False)[trial.number]):
                 return True
         return False
+
+    def _curve(self, run: GridRun) -> dict[int, float]:
+        """Return the values of a run so far by their steps; of rows with one step the later one counts.
+
+        Rows without a step are left out, and the value is nan where the column is missing or has not come yet.
+        """
+        columns = _columns_of(run)
+        steps = columns.get(STEPS, [])
+        values = columns.get(self._y, [math.nan] * len(steps))
+        return {int(step): value for step, value in zip(steps, values, strict=True) if math.isfinite(step)}
+
+    def _value(self, run: GridRun) -> float:
+        """Return the mean over the last part of a run that has ended, whose log must have the column by now."""
+        columns = _columns_of(run)
+        for column in (STEPS, self._y) if columns else ():
+            if column not in columns:
+                raise ValueError(
+                    f"A search: the run {run.directory} has ended, and its log has no column {column!r}; expected y "
+                    f"to be one of {sorted(columns)}. Correct y."
+                )
+        curve = self._curve(run)
+        return score_of_run([*curve], [*curve.values()], self._fraction)
 
     def _interval(self, first_step: int) -> int:
         attributes = self._study.user_attrs
@@ -294,14 +281,14 @@ class Trials(Runs):
         if any(run.process is not None or run.state in ("waits", "stopped") for run in trial.runs):
             return
         if trial.early_end is None:
-            values = [self._score.final(run.run) for run in trial.runs]
+            values = [self._value(run.run) for run in trial.runs]
             self._report(trial)  # rows that came after the last look; nothing is left to prune
             value = sum(values) / len(values)
             if math.isfinite(value):
                 self._study.tell(trial.number, value)
                 self._say(f"trial_{trial.number} has the value {value:.6g}.")
             else:
-                self._say(f"trial_{trial.number} has failed: {self._score.y} has no value in the last rows.")
+                self._say(f"trial_{trial.number} has failed: {self._y} has no value in the last rows.")
                 self._tell(trial.number, "FAIL")
         _unlock(trial)
         self._next_look = 0.0
@@ -324,12 +311,3 @@ def _columns_of(run: GridRun) -> Mapping[str, list[float]]:
         return read_progress(run.directories[-1])
     except OSError:
         return {}
-
-
-def _mark(path: Path) -> tuple[int, int]:
-    """Return time and size of a log, which change with each row."""
-    try:
-        status = path.stat()
-    except OSError:
-        return 0, 0
-    return status.st_mtime_ns, status.st_size

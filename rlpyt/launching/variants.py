@@ -124,12 +124,7 @@ def check_grid(
     log_dirs: Sequence[str],
     runs_args: Sequence[Sequence[object]] | None = None,
 ) -> None:
-    """Raise an error for a grid that is empty, or mixes two variants; they may differ by their runs_args alone.
-
-    Raises:
-        ValueError: if there is no variant, or their number is not that of the folders, or two are equal.
-        TypeError: if a variant has a value that JSON does not have.
-    """
+    """Raise an error for a grid that is empty, or mixes two variants; they may differ by their runs_args alone."""
     if not variants or len(variants) != len(log_dirs):
         raise ValueError(
             f"A grid: got {len(variants)} variants and {len(log_dirs)} log_dirs; expected one folder for each variant, "
@@ -152,11 +147,7 @@ def check_grid(
 
 
 def comparable(variant: Mapping[str, object], log_dir: str | os.PathLike[str]) -> str:
-    """Return a text that is the same for equal variants; 1 and 1.0 are equal.
-
-    Raises:
-        TypeError: if it has a value that JSON does not have.
-    """
+    """Return a text that is the same for equal variants; 1 and 1.0 are equal."""
     return json.dumps(json.loads(_json_of(variant, str(log_dir)), parse_float=_number), sort_keys=True)
 
 

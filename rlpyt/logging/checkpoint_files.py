@@ -74,10 +74,7 @@ class Saved(NamedTuple):
 class CheckpointFiles:
     """Files of the checkpoints of a run, of which the part of one replica is read.
 
-    Args:
-        folder: of all checkpoints.
-        rank: of the replica.
-        world_size: replicas that a checkpoint must be of; None takes any.
+    `folder` is that of all checkpoints. A checkpoint must be of `world_size` replicas; None takes any number.
     """
 
     def __init__(self, folder: Path, rank: int = 0, world_size: int | None = None) -> None:
@@ -117,12 +114,7 @@ class CheckpointFiles:
         return None if best is None or scores[best] == -inf else best
 
     def info(self, step: int) -> Content:
-        """Return what the manifest of a checkpoint says.
-
-        Raises:
-            CheckpointError: if it is damaged.
-            ValueError: if it is of a later format.
-        """
+        """Return what the manifest says; CheckpointError if it is damaged, ValueError if it is of a later format."""
         with as_damaged(self.place(step) / MANIFEST) as path:
             manifest = self._json(step, MANIFEST)
             sha256 = manifest.pop("sha256")
@@ -141,12 +133,7 @@ class CheckpointFiles:
         return manifest
 
     def _json(self, step: int, name: str) -> Content:
-        """Return the content of a file of a checkpoint.
-
-        Raises:
-            OSError: if it, or a folder on the way to it, is a link.
-            ValueError: if it is no JSON file of a dictionary, or too large.
-        """
+        """Return the content of a file of a checkpoint, to which no link may lead."""
         refuse_link(self.folder)
         refuse_link(self.place(step))
         content = load_json(self.place(step) / name)

@@ -39,9 +39,6 @@ class Checkpoints(CheckpointFiles):
             earlier start has left is never taken for a new one. A replica that is alone draws it.
         keep: newest checkpoints that are kept. Two share most segments; if the newest is damaged, the run goes on from
             the one before. The one with the best score is kept beside them, then without the rows of replays.
-
-    Raises:
-        ValueError: if `keep` is below 1, or several replicas have no session.
     """
 
     def __init__(self, folder: Path, rank: int = 0, world_size: int = 1, session: str = "", keep: int = 2) -> None:
@@ -71,13 +68,9 @@ class Checkpoints(CheckpointFiles):
 
         Args:
             step: steps of the run so far.
-            state: plain data and `RingRows`.
+            state: plain data and `RingRows`; TypeError if there is more.
             info: JSON values, for the manifest.
             score: of the last evaluation, higher is better; None or nan if there was none.
-
-        Raises:
-            TypeError: if there is more than plain data.
-            ValueError: if a number of `info` is not finite, or a ring cannot be named.
         """
         missing = self.finish()
         if step == self._last:
@@ -104,14 +97,10 @@ class Checkpoints(CheckpointFiles):
         return self._writing is not None and not self._writing.done()
 
     def finish(self) -> str | None:
-        """Wait for the checkpoint that is being written.
+        """Wait for the checkpoint that is being written; return None if it is there.
 
-        Returns:
-            Why it is missing, if the run can go on without it: a disk that is full or does not answer, rows that were
-            written over, or another replica without its part. None if it is there.
-
-        Raises:
-            OSError: any other error of the disk.
+        If the run can go on without it, return why it is missing: a disk that is full or does not answer, rows that
+        were written over, or another replica without its part. Any other error of the disk is raised.
         """
         if self._writing is None:
             return None
@@ -145,8 +134,7 @@ class Checkpoints(CheckpointFiles):
     def close(self, patience: float | None = None) -> str | None:
         """Finish, and end the thread; return what `finish` returns.
 
-        Args:
-            patience: seconds to wait for the parts of other replicas, which may be gone; None is a minute.
+        For the parts of other replicas, which may be gone, it waits `patience` seconds; None is a minute.
         """
         self._patience = _PEER_SECONDS_AT_END if patience is None else patience
         self._ends.set()

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -177,18 +178,15 @@ def _ending_in_one_line(logger: Logger) -> Iterator[None]:
     except KeyboardInterrupt as interrupt:
         logger.notice(f"Interrupted by Ctrl-C. What was saved stays in {logger.directory}.")
         vars(interrupt)[_LOGGED] = True  # a reference would keep the traceback, and with it the memory of the run
-        sys.excepthook = _silent_on_logged(sys.excepthook)
+        sys.excepthook = partial(_print_unless_logged, sys.excepthook)
         raise
 
 
-def _silent_on_logged(other: _Hook) -> _Hook:
-    """Return a hook of `sys` that prints what another one prints, but no interrupts that were logged."""
-
-    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if not _was_logged(error):
-            other(kind, error, trace)
-
-    return hook
+def _print_unless_logged(
+    hook: _Hook, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    if not _was_logged(error):
+        hook(kind, error, trace)
 
 
 def _was_logged(error: BaseException | None) -> bool:

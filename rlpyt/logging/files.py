@@ -27,16 +27,10 @@ of the run: it goes on without the file, and tries again at its next write."""
 
 @contextlib.contextmanager
 def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a temporary file, `<path>.tmp-<pid>`, that replaces `path` when the block ends without an error.
+    """Yield a temporary file, `<path>.tmp-<pid>`, that replaces `path` when the block ends without an error.
 
     File and directory are synchronised with the disk around the replacement. So after a kill or a power cut `path` has
-    either all of the old content or all of the new.
-
-    Args:
-        path: the file to create or to replace; its directory must exist.
-
-    Yields:
-        A binary file open for writing.
+    either all of the old content or all of the new. Its directory must exist.
     """
     path = Path(path)
     temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
@@ -53,13 +47,10 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def open_to_append(path: Path) -> int:
-    """Open a file of a run to append to it, or make it; return its descriptor.
+    """Open a file of a run to append to it, or make it; return its descriptor. Links, pipes and devices are refused.
 
     If the file has another name elsewhere, as in a backup by `cp -al`, a copy takes its place first: the run goes on,
     and the other one stays as it is.
-
-    Raises:
-        OSError: if it is a link, or a pipe or device.
     """
     with contextlib.suppress(FileNotFoundError):
         if path.lstat().st_nlink > 1:
@@ -86,16 +77,6 @@ def write_json(path: str | os.PathLike[str], content: Mapping[str, object]) -> N
         file.write(text.encode() + b"\n")
 
 
-def overwrite_json(path: Path, content: Mapping[str, object]) -> None:
-    """Write a dictionary of JSON values into the room that a file has already, as a full disk allows.
-
-    A kill in the middle leaves a damaged file, so this is for where `write_json` has failed.
-    """
-    with open(path, "r+b", buffering=0) as file:
-        file.write(json.dumps(content, allow_nan=False).encode() + b"\n")
-        file.truncate()
-
-
 def remove_file(path: Path) -> str:
     """Remove a file, if it is there; return why it stays, as a network folder may keep it for another machine."""
     try:
@@ -105,20 +86,11 @@ def remove_file(path: Path) -> str:
     return ""
 
 
-def remove_temporaries(directory: Path) -> None:
-    """Remove the temporary files of `replace_file` that killed processes have left in `directory`."""
-    for leftover in directory.glob("*.tmp-[0-9]*"):
-        remove_file(leftover)
-
-
 def open_lock(path: Path) -> int:
-    """Open a file for `lock_file`, or make it; return its descriptor.
+    """Open a file for `lock_file`, or make it; return its descriptor. Links, pipes and devices are refused.
 
     If the file has another name elsewhere, as in a backup by `cp -al`, and nobody has locked it, a new one takes its
     place: the other one is not written to.
-
-    Raises:
-        OSError: if it is a link, or a pipe or device.
     """
     with contextlib.suppress(FileNotFoundError):
         if path.lstat().st_nlink > 1:
@@ -134,11 +106,8 @@ def open_lock(path: Path) -> int:
 def lock_file(descriptor: int) -> OSError | None:
     """Lock an open file for this process and those that inherit the descriptor, until all have closed it.
 
-    Returns:
-        The error of a file system without locks, such as Lustre without the option flock; None if the file is locked.
-
-    Raises:
-        BlockingIOError: if another process has locked it.
+    BlockingIOError says that another process has locked it. The error of a file system without locks, such as Lustre
+    without the option flock, is returned.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import isfinite, nan
 
-from rlpyt.logging.sinks import STATISTICS, Row, statistics_of
+from rlpyt.logging.sinks import STATISTICS, Row, grouped
 from rlpyt.utils.terminal import WIDEST, Region, aligned, bar, clock, region_below_prints, sparkline
 
 _SECONDS = 0.2  # between drawings while nothing but the progress has changed
@@ -54,10 +54,8 @@ class LiveTable:
     def drawn(self, total_steps: int, steps: int, earlier: Mapping[str, Sequence[float]]) -> Iterator[None]:
         """Draw the table while the block runs.
 
-        Args:
-            total_steps: steps at the end of the run.
-            steps: steps that are done, by earlier starts of the run.
-            earlier: columns of their rows, with which the curves begin.
+        Of `total_steps`, `steps` are done by earlier starts of the run. The curves begin with the columns of their
+        rows.
         """
         self._total, self._steps = total_steps, steps
         self._start, self._drawn = time.monotonic(), 0.0
@@ -115,16 +113,13 @@ class LiveTable:
     # ---- text ----
 
     def _lines(self, width: int, height: int) -> list[str]:
-        head = [self._progress(width)]
-        many = statistics_of(self._row)
+        many, single = grouped(self._row)
         names = sorted(many, key=lambda name: _MAIN.index(name) if name in _MAIN else len(_MAIN))
-        grouped = {key for keys in many.values() for key in keys}
-        single = {key: x for key, x in self._row.items() if key not in grouped}
         table = self._table({name: many[name] for name in names}, width)
-        foot = _flowing([f"{key.removeprefix('Diagnostics/')} {_short(x)}" for key, x in single.items()], width)
+        foot = _flowing([f"{key.removeprefix('Diagnostics/')} {_short(self._row[key])}" for key in single], width)
         # Where the room is short, the statistics stay.
-        room = max(0, height - len(head) - len(table) - 1)
-        return [*head, *(table[: height - 1]), *(["", *foot] if len(foot) <= room and foot else [])]
+        fits = foot and len(foot) <= height - 2 - len(table)
+        return [self._progress(width), *table[: height - 1], *(["", *foot] if fits else [])]
 
     def _progress(self, width: int) -> str:
         speed = self._speed()
@@ -172,7 +167,7 @@ def row_in_one_line(row: Row, step: int, columns: Sequence[str] = ()) -> str:
         columns: by name, or by the name of statistics, of which the Average is shown; what the row has not is left
             out. Without any, returns and losses are shown.
     """
-    averages = {name: row[keys[0]] for name, keys in statistics_of(row).items()}
+    averages = {name: row[keys[0]] for name, keys in grouped(row)[0].items()}
     cells = {**{name.removeprefix("Diagnostics/"): x for name, x in row.items()}, **row, **averages}
     names = [name for name in columns or _MAIN if name in cells]
     names += [] if columns else [name for name in averages if "loss" in name.lower()]

@@ -16,7 +16,6 @@ from rlpyt.logging.tracker_sink import NamesApart, TrackerSink, flat
 _STATUSES = {"finished": "FINISHED", "failed": "FAILED"}  # all others are KILLED
 _NOT_IN_NAMES = re.compile(r"[^\w\-. :/]")
 _LONGEST = 500  # characters of a parameter that every store takes
-_PARAMS_A_CALL = 100
 _REFUSALS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS")
 
 
@@ -74,25 +73,23 @@ class MlflowSink(TrackerSink):
         settings = flat(params)
         names = NamesApart(self.name_of).of(settings)
         known = self._client.get_run(self._id).data.params  # an earlier start may have ended before its first row
-        missing = {key: str(value)[:_LONGEST] for key, value in settings.items() if names[key] not in known}
-
-        def call(part: Mapping[str, str]) -> None:
-            made = [self._mlflow.entities.Param(names[key], value) for key, value in part.items()]
-            for first in range(0, len(made), _PARAMS_A_CALL):
-                self._client.log_batch(self._id, params=made[first : first + _PARAMS_A_CALL])
-
-        self.put("settings", missing, call)
+        missing = {names[key]: str(value)[:_LONGEST] for key, value in settings.items() if names[key] not in known}
+        Param = self._mlflow.entities.Param
+        self.put(
+            "settings",
+            missing,
+            lambda part: self._client.log_batch(self._id, params=[Param(*pair) for pair in part.items()]),
+        )
 
     def log(self, row: Row, step: int) -> None:
         """Log a row: numbers as metrics, text as tags."""
         now, names = int(1000 * time.time()), self.names.of(row)
+        Metric, Tag = self._mlflow.entities.Metric, self._mlflow.entities.RunTag
 
         def call(part: Mapping[str, float | int | str]) -> None:
-            Metric, Tag = self._mlflow.entities.Metric, self._mlflow.entities.RunTag
-            numbers = {names[key]: x for key, x in part.items() if not isinstance(x, str)}
-            texts = {names[key]: x for key, x in part.items() if isinstance(x, str)}
-            metrics = [Metric(name, float(x), now, step) for name, x in numbers.items()]
-            self._client.log_batch(self._id, metrics=metrics, tags=[Tag(name, x) for name, x in texts.items()])
+            metrics = [Metric(names[key], float(x), now, step) for key, x in part.items() if not isinstance(x, str)]
+            tags = [Tag(names[key], x) for key, x in part.items() if isinstance(x, str)]
+            self._client.log_batch(self._id, metrics=metrics, tags=tags)
 
         self.put("columns", row, call)
 

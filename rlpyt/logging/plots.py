@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlpyt.logging.files import replace_file
-from rlpyt.run_records import PARAMS_FILE, STEPS, TASK_NAMES, open_to_read, printable, read_json
+from rlpyt.logging.sinks import optional_package
+from rlpyt.run_records import PARAMS_FILE, STEPS, TASK_NAMES, inside, open_to_read, printable, read_json
 
 
 def read_progress(run_dir: str | os.PathLike[str]) -> dict[str, list[float]]:
@@ -50,19 +51,16 @@ def plot_progress(
     y: str = "ReturnAverage",
     file: str = "learning_curve.png",
 ) -> Path:
-    """Draw one column of a run over another and save the picture.
+    """Draw one column of a run over another, save the picture, and return its path.
 
     If `y` is the Average of a statistic, the range from its Min to its Max is shaded, or one Std to each side if those
-    columns are missing.
+    columns are missing. Rows where a column is empty or nan are left out.
 
     Args:
         run_dir: the directory of the run.
         x: name of the column for the x-axis.
-        y: name of the column for the y-axis; rows where it is empty or nan are left out.
+        y: name of the column for the y-axis.
         file: the picture, relative to `run_dir`; the ending gives the format.
-
-    Returns:
-        The path of the picture.
 
     Raises:
         ImportError: if matplotlib is not installed.
@@ -71,19 +69,13 @@ def plot_progress(
     """
     if run_dir is None:
         raise ValueError("plot_progress: the logger has no run directory; train within `logger_context`.")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            "plot_progress: the package matplotlib was not found; it is optional. "
-            "Install it with `pip install rlpyt[plot]`."
-        ) from error
+    matplotlib_figure = optional_package("matplotlib.figure", "plot_progress", "plot")
     progress = read_progress(run_dir)
     for column in (x, y):
         if column not in progress:
             raise ValueError(f"plotting {run_dir}: got column {column!r}, expected one of {sorted(progress)}.")
     xs, ys = _finite(progress[x], progress[y])
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    figure = matplotlib_figure.Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     axes.plot(xs, ys, label=y)
     band = _band(progress, y)
@@ -106,31 +98,20 @@ def plot_progress(
 def _title(directory: Path) -> str:
     """Return the algorithm, the environment and the name of a run, as far as its params.json has them."""
     params, _ = read_json(directory / PARAMS_FILE)
-    algo, sampler = _inner(params, "algo", "class"), _inner(params, "runner", "settings", "sampler", "settings")
-    env_kwargs = _inner(sampler, "env_kwargs")
-    names = [_inner(env_kwargs, key) for key in TASK_NAMES]
-    env = "-".join(name for name in names if isinstance(name, str)) or _inner(sampler, "EnvCls", "name")
+    algo, sampler = inside(params, "algo", "class"), inside(params, "runner", "settings", "sampler", "settings")
+    names = [inside(sampler, "env_kwargs", key) for key in TASK_NAMES]
+    env = "-".join(name for name in names if isinstance(name, str)) or inside(sampler, "EnvCls", "name")
     what = [algo if isinstance(algo, str) else "", f"on {env.rpartition(':')[2]}" if isinstance(env, str) else ""]
     return printable(" ".join(word for word in (*what, f"({directory.name})") if word) if any(what) else directory.name)
 
 
-def _inner(content: object, *keys: str) -> object:
-    """Return what stands inside of dictionaries; None if it is not there."""
-    for key in keys:
-        content = content.get(key) if isinstance(content, dict) else None
-    return content
-
-
 def _band(progress: dict[str, list[float]], y: str) -> tuple[str, list[float], list[float]] | None:
-    if not y.endswith("Average"):
-        return None
-    key = y.removesuffix("Average")
-    if f"{key}Min" in progress and f"{key}Max" in progress:
-        return "Min to Max", progress[f"{key}Min"], progress[f"{key}Max"]
-    if f"{key}Std" in progress:
-        pairs = list(zip(progress[y], progress[f"{key}Std"], strict=True))
-        low, high = [mean - std for mean, std in pairs], [mean + std for mean, std in pairs]
-        return "one Std", low, high
+    low, high, std = (progress.get(y.removesuffix("Average") + statistic) for statistic in ("Min", "Max", "Std"))
+    if y.endswith("Average") and low and high:
+        return "Min to Max", low, high
+    if y.endswith("Average") and std:
+        pairs = list(zip(progress[y], std, strict=True))
+        return "one Std", [mean - s for mean, s in pairs], [mean + s for mean, s in pairs]
     return None
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import shutil
 import socket
@@ -18,7 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, get_args
 
-from rlpyt.logging.files import lock_file, open_lock, overwrite_json, remove_temporaries, write_json
+from rlpyt.logging.files import lock_file, open_lock, remove_file, write_json
 from rlpyt.run_records import CHECKPOINTS, LOCK_FILE, STATUS_FILE, printable
 
 _MANIFESTS = f"{CHECKPOINTS}/*/manifest.json"
@@ -54,10 +55,7 @@ def hold_run_directory(
     resume: Resume = False,
     if_taken: IfTaken = "next",
 ) -> Iterator[Path]:
-    """Make `<log_dir>/run_<run_ID>`, hold it for this process until the block ends, and yield its absolute path.
-
-    Args and errors are those of `logger_context`.
-    """
+    """Make the directory of a run, hold it until the block ends, and yield its absolute path; see `logger_context`."""
     _check_choices(run_ID, overwrite, resume, if_taken)
     log_dir = Path(os.path.abspath(log_dir))
     log_dir.mkdir(parents=True, exist_ok=True)
@@ -145,7 +143,8 @@ def _lock(directory: Path) -> int:
 
 
 def _prepare(directory: Path, overwrite: bool, resume: Resume) -> None:
-    remove_temporaries(directory)
+    for leftover in directory.glob("*.tmp-[0-9]*"):  # of `replace_file` in a process that was killed
+        remove_file(leftover)
     if resume == "auto":
         if not any(directory.glob(_MANIFESTS)):
             _put_aside(directory)
@@ -192,18 +191,15 @@ def record_status(directory: Path) -> Iterator[dict[str, object]]:
     end; more may be put into it.
     """
     start = time.perf_counter()
-    status: dict[str, object] = {
-        "status": "running",
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "started": _now(),
-    }
+    status: dict[str, object] = {"status": "running", "pid": os.getpid(), "host": socket.gethostname()}
+    status["started"] = _now()
     write_json(directory / STATUS_FILE, status)
     try:
         yield status
     except BaseException as error:
-        status["status"] = _ending(error)
-        if status["status"] != "finished":
+        outcome = outcome_of(error)
+        status["status"] = "interrupted" if outcome == "preempted" else outcome
+        if outcome != "finished":
             status["exception"] = {
                 "type": type(error).__name__,
                 "message": str(error),
@@ -228,27 +224,24 @@ def _write_last_status(path: Path, status: dict[str, object]) -> None:
             brief = {"type": exception["type"], "message": exception["message"][:_BRIEF]}
             status = {**status, "exception": brief}
         try:
-            overwrite_json(path, status)
+            # Into the room that the file has already: a kill in the middle would leave a damaged file.
+            with open(path, "r+b", buffering=0) as file:
+                file.write(json.dumps(status, allow_nan=False).encode() + b"\n")
+                file.truncate()
         except OSError:
             warnings.warn(f"{path} could not be written: {error}", stacklevel=2)
 
 
 def outcome_of(error: BaseException | None) -> str:
     """Return how a run has ended: finished, failed, interrupted, or preempted, which has a checkpoint to go on from."""
-    if error is None:
-        return "finished"
-    return "preempted" if isinstance(error, SystemExit) and error.code == PREEMPTED else _ending(error)
-
-
-def _ending(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
-    if isinstance(error, SystemExit):
-        if error.code in (None, 0):
-            return "finished"
-        if isinstance(error.code, int) and (error.code == PREEMPTED or 128 < error.code <= 192):
-            return "interrupted"
-    return "failed"
+    code = error.code if isinstance(error, SystemExit) else error
+    if code is None or code == 0:
+        return "finished"
+    if code == PREEMPTED:
+        return "preempted"
+    return "interrupted" if isinstance(code, int) and 128 < code <= 192 else "failed"
 
 
 def _now() -> str:

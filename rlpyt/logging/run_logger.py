@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
@@ -49,8 +50,8 @@ class Logger:
     """Logger that writes to the console and, with a directory, to the files of a run.
 
     The files are `progress.csv`, `debug.log`, `params.json` and the snapshots. A full disk, or a network folder that
-    fails for a moment, is reported and does not end the run: the next write tries the same content again. An error of
-    one of the `sinks` is reported once, and the run continues without that sink.
+    fails for a moment, is reported and does not end the run: the next write tries the same content again. So is an
+    error of one of the `sinks`, once.
 
     Args:
         directory: of the run; None for a logger of the console alone.
@@ -126,12 +127,7 @@ class Logger:
         return []
 
     def log_drawn(self, text: str, draw: Callable[[], RenderableType]) -> None:
-        """Log a text of several lines, in whose place a terminal shows what rich draws.
-
-        Args:
-            text: for `debug.log`, and for outputs that are no terminal.
-            draw: returns what rich draws; called where it is shown.
-        """
+        """Log a text of several lines, in whose place a terminal shows what rich draws, as `draw` returns it."""
         drawn = _lines_of(draw()) if self.shows_progress and can_redraw(sys.stdout) else None
         self._log(text, self.verbosity == "table", drawn=drawn)
 
@@ -156,11 +152,9 @@ class Logger:
         if is_shown:
             print_line("\n".join(lines if drawn is None else [prefix + line for line in drawn]))
 
-    @contextlib.contextmanager
-    def prefix(self, text: str) -> Iterator[None]:
+    def prefix(self, text: str) -> AbstractContextManager[None]:
         """Put `text` before every line of text while the block runs; blocks nest."""
-        with _pushed(self.prefixes, text):
-            yield
+        return _pushed(self.prefixes, text)
 
     # ---- the table of the run ----
 
@@ -173,9 +167,7 @@ class Logger:
     def live_table(self, total_steps: int, steps: int) -> Iterator[None]:
         """Draw one table of the run in place while the block runs, instead of printing one for each row.
 
-        Args:
-            total_steps: at the end of the run.
-            steps: that are done.
+        Of `total_steps`, `steps` are done by earlier starts of the run, whose rows the curves begin with.
         """
         if not self.shows_progress or not can_redraw(sys.stdout):
             yield
@@ -192,21 +184,16 @@ class Logger:
         """Whether `progress.csv` has rows, perhaps of an earlier start of the run."""
         return self._csv is not None and bool(self._csv.keys)
 
-    @contextlib.contextmanager
-    def tabular_prefix(self, text: str) -> Iterator[None]:
+    def tabular_prefix(self, text: str) -> AbstractContextManager[None]:
         """Put `text` before every column name recorded while the block runs; blocks nest."""
-        with _pushed(self.tabular_prefixes, text):
-            yield
+        return _pushed(self.tabular_prefixes, text)
 
     def record_tabular(self, key: str, value: object) -> None:
         """Put a value into the next row; a later value of the same key replaces it.
 
         Args:
             key: name of the column, without `tabular_prefix`.
-            value: a number, a text, or an array or tensor of one element.
-
-        Raises:
-            TypeError: if the value is anything else.
+            value: a number, a text, or an array or tensor of one element; TypeError if it is anything else.
         """
         self._row["".join(self.tabular_prefixes) + key] = _to_cell(key, value)
 
@@ -217,10 +204,6 @@ class Logger:
             key: the columns are `<key>Average` and so on.
             values: numbers, scalar tensors, an array or a tensor; without values the statistics are nan.
             placement: where the name of the statistic stands; front gives `Average<key>`.
-
-        Raises:
-            ValueError: if the placement is unknown.
-            TypeError: if the values are no numbers.
         """
         if placement not in ("front", "back"):
             raise ValueError(f"statistics of {key}: got placement {placement!r}, expected front, back.")
@@ -264,11 +247,9 @@ class Logger:
         return HeldRow(row, int(step))
 
     def dump_held(self, row: HeldRow, record: Callable[[], None]) -> None:
-        """Write a row that `hold_tabular` returned.
+        """Write a row that `hold_tabular` returned, after `record` has recorded what is known only now.
 
-        Args:
-            row: what was recorded of it before; columns keep their places.
-            record: records what is known only now. Values recorded before this call belong to the next row.
+        Columns keep their places. Values recorded before this call belong to the next row.
         """
         newer, prefixes = self._row, self.tabular_prefixes
         self._row, self.tabular_prefixes = row.values, []
@@ -281,14 +262,10 @@ class Logger:
     # ---- files ----
 
     def save_itr_params(self, itr: int, params: Mapping[str, object]) -> list[Path]:
-        """Save the snapshot of an iteration under the names of the snapshot mode.
+        """Save the snapshot of an iteration, from 0, under the names of the snapshot mode, and return its files.
 
-        Args:
-            itr: iteration, from 0.
-            params: plain data, see `save_snapshot`.
-
-        Returns:
-            The files written; none without a directory or if the disk is full or does not answer.
+        There is none without a directory, or if the disk is full or does not answer. `params` are plain data, see
+        `save_snapshot`.
         """
         if self.directory is None:
             return []
@@ -303,11 +280,7 @@ class Logger:
         return saved
 
     def record_params(self, params: Mapping[str, object]) -> None:
-        """Merge settings into `params.json`, converted by `to_json`.
-
-        Args:
-            params: settings by name; they replace settings of the same name that were recorded before.
-        """
+        """Merge settings by name into `params.json`, converted by `to_json`; they replace those of the same name."""
         if self.directory is None:
             return
         path = self.directory / "params.json"
@@ -331,11 +304,7 @@ class Logger:
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Continue after the rows of a checkpoint: later rows of `progress.csv` are removed.
-
-        Args:
-            state: as `state_dict` returned it.
-        """
+        """Continue after the rows of a checkpoint: later rows of `progress.csv` are removed."""
         self._n_rows, self._step = state["n_rows"], state["step"]
         self._row = dict(state.get("row", self._row))  # absent in checkpoints of earlier versions, as is "waiting"
         self._sinks.rewind(self._step)
@@ -349,11 +318,7 @@ class Logger:
             )
 
     def close(self, outcome: str = "finished") -> None:
-        """Close the sinks, each of them even if another fails.
-
-        Args:
-            outcome: of the run, see `RunSink.end`.
-        """
+        """Close the sinks, each of them even if another fails; the outcome is that of `RunSink.end`."""
         self._sinks.close(outcome)
         if self._unwritten_params:
             self.record_params({})
@@ -425,15 +390,7 @@ def _to_cell(key: str, value: object) -> Cell:
 
 
 def to_numbers(key: str, values: object) -> np.ndarray:
-    """Return the values of a statistic as float64 [n].
-
-    Args:
-        key: name of the statistic, for the message.
-        values: numbers, scalar tensors, an array or a tensor.
-
-    Raises:
-        TypeError: if the values are not numbers.
-    """
+    """Return the values of a statistic, which `key` names, as float64 [n]; TypeError if they are no numbers."""
     try:
         if isinstance(values, torch.Tensor):
             # Through float64 on the torch side: numpy has no bfloat16.
@@ -460,7 +417,6 @@ def _lines_of(drawn: RenderableType) -> list[str]:
 
 @contextlib.contextmanager
 def _pushed(prefixes: list[str], text: str) -> Iterator[None]:
-    """Keep a text at the end of a list while the block runs."""
     n = len(prefixes)
     prefixes.append(text)
     try:

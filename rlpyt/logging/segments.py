@@ -14,6 +14,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar, cast
 
@@ -32,7 +33,7 @@ MOST_SEGMENTS = 1024
 OPEN_ROWS = 2
 """Newest rows of a ring that the next write may change: it may end their episodes."""
 BLOCK = 1 << 24
-"""Bytes that are hashed, written or read at once."""
+"""Bytes that are hashed and written at once."""
 COPIED_BYTES = 1 << 24
 """Rings of at most this size are copied before they are written: 5 ms, and no run can write over the copy."""
 _Item = TypeVar("_Item")
@@ -60,10 +61,7 @@ class Segment(NamedTuple):
 class RingWriter:
     """Writer of the segments of one ring, with whose name those of their files begin.
 
-    Args:
-        folder: of segments.
-        name: of the ring.
-        segments: those of the checkpoint that the run goes on from.
+    `segments` are those of the checkpoint that the run goes on from.
     """
 
     def __init__(self, folder: Path, name: str, segments: Sequence[Segment] = ()) -> None:
@@ -89,12 +87,7 @@ class RingWriter:
         return bool(rows["written"] - first >= rows["T"] - rows["T"] // SEGMENTS_A_RING)
 
     def write(self, rows: RingRows) -> None:
-        """Write the rows that are not saved.
-
-        Raises:
-            Overtaken: if the run has written over some of them meanwhile.
-            OSError: error of the disk.
-        """
+        """Write the rows that are not saved; Overtaken says that the run has written over some of them meanwhile."""
         T, oldest = rows["T"], rows["written"] - rows["T"]
         first, end = self._unsaved(rows)
         self.segments[:] = [segment for segment in self.segments if segment.end > oldest]
@@ -133,9 +126,10 @@ def held_still(rows: RingRows) -> RingRows:
 
 def open_rows(rows: RingRows) -> dict[str, torch.Tensor]:
     """Return a copy of the newest rows of a ring, which are in no segment."""
-    arrays = {name: array.numpy() for name, array in rows["arrays"].items()}
-    parts = {name: [array[part] for part in _open_places(rows, name)] for name, array in arrays.items()}
-    return {name: torch.from_numpy(np.concatenate([arrays[name][:0], *parts[name]])) for name in arrays}
+    return {
+        name: torch.cat([array[:0], *(array[part] for part in _open_places(rows, name))])
+        for name, array in rows["arrays"].items()
+    }
 
 
 def _open_places(rows: RingRows, name: str) -> Iterator[slice]:
@@ -181,17 +175,15 @@ class RingOnDisk(RingRows):
         return self._specs
 
     def read_into(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Read the rows into arrays of the same names and shapes.
-
-        Raises:
-            CheckpointError: if a segment was damaged since its checksum was compared.
-        """
+        """Read the rows into arrays of the same names and shapes; CheckpointError says that a segment is damaged."""
 
         def read(segment: Segment) -> None:
-            with as_damaged(self._folder / segment.file) as path, _unbuffered(path) as file:
+            with as_damaged(self._folder / segment.file) as path, open_to_read(path) as file:
                 for name in sorted(arrays):
                     for part in _places(segment.first, segment.end, self["T"], self["intervals"][name]):
-                        _read_whole(file, _bytes_of(arrays[name][part]))
+                        data = _bytes_of(arrays[name][part])
+                        if cast(BufferedReader, file).readinto(data) != len(data):
+                            raise ValueError("it is shorter than expected")
                 if file.read(1):
                     raise ValueError("it has more rows than its name says")
 
@@ -205,14 +197,6 @@ class RingOnDisk(RingRows):
                 length = part.stop - part.start
                 array[part] = self._newest[name].numpy()[start : start + length]
                 start += length
-
-
-def _read_whole(file: BinaryIO, data: memoryview) -> None:
-    for start in range(0, len(data), BLOCK):
-        block = data[start : start + BLOCK]
-        if file.readinto(block) != len(block):  # type: ignore[attr-defined]  # a raw file has it
-            raise ValueError("it is shorter than expected")
-        _forget(file)
 
 
 def segment_from(entry: Sequence[object]) -> Segment:
@@ -260,22 +244,14 @@ class HashingFile:
         if self._cached >= BLOCK:
             self._file.flush()
             os.fdatasync(self._file.fileno())
-            _forget(self._file)
+            os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             self._cached = 0
 
 
 def sha256_of(path: Path) -> str:
     """Return the checksum of a file."""
-    sha256, block = hashlib.sha256(), memoryview(bytearray(min(BLOCK, path.stat().st_size + 1)))
-    with _unbuffered(path) as file:
-        while length := file.readinto(block):  # type: ignore[attr-defined]  # a raw file has it
-            sha256.update(block[:length])
-            _forget(file)
-    return sha256.hexdigest()
-
-
-def _unbuffered(path: Path) -> BinaryIO:
-    return cast(BinaryIO, open_to_read(path).detach())  # type: ignore[attr-defined]  # a buffered file has it
+    with open_to_read(path) as file:
+        return hashlib.file_digest(cast(BufferedReader, file), "sha256").hexdigest()
 
 
 def on_all_cores(part: Callable[[_Item], None], items: Sequence[_Item]) -> None:
@@ -285,11 +261,6 @@ def on_all_cores(part: Callable[[_Item], None], items: Sequence[_Item]) -> None:
     """
     with ThreadPoolExecutor(available_cores()) as pool:
         list(pool.map(part, items))
-
-
-def _forget(file: BinaryIO) -> None:
-    """Drop a file from the page cache, as far as it is on the disk."""
-    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 @contextlib.contextmanager

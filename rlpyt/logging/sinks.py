@@ -11,8 +11,7 @@ import os
 import sys
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import methodcaller
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol
@@ -47,10 +46,9 @@ class RunSink(ABC):
     """
 
     def begin(self, directory: Path) -> None:  # noqa: B027 - a sink may need nothing of it
-        """Begin with the rows of a run; the sink is dropped if this raises.
+        """Begin with the rows of a run in a directory, whose `params.json` is complete when the first row comes.
 
-        Args:
-            directory: of the run. Its `params.json` is complete when the first row comes.
+        The sink is dropped if this raises.
         """
 
     def rewind(self, step: int) -> None:  # noqa: B027 - a sink may need nothing of it
@@ -83,36 +81,41 @@ class Sinks:
         warn_once: Callable[[str, str], None],
     ) -> None:
         self._warn, self._warn_once = warn, warn_once
-        self._sinks = [sink for sink in sinks if self._begins(sink, directory)]
-
-    def _begins(self, sink: Sink, directory: Path | None) -> bool:
-        return directory is None or not isinstance(sink, RunSink) or self._does(sink, methodcaller("begin", directory))
+        self._sinks: list[Sink] = []
+        for sink in sinks:
+            with self._may_fail(sink):
+                if directory is not None and isinstance(sink, RunSink):
+                    sink.begin(directory)
+                self._sinks.append(sink)
 
     def write(self, row: Row, step: int) -> None:
         """Write one row to all of them."""
         for sink in self._sinks:
-            self._does(sink, methodcaller("write", row, step))
+            with self._may_fail(sink):
+                sink.write(row, step)
 
     def rewind(self, step: int) -> None:
         """Go on after the row of a step."""
         for sink in self._sinks:
-            if isinstance(sink, RunSink):
-                self._does(sink, methodcaller("rewind", step))
+            with self._may_fail(sink):
+                if isinstance(sink, RunSink):
+                    sink.rewind(step)
 
     def close(self, outcome: str) -> None:
         """End and close all of them, once."""
         sinks, self._sinks = self._sinks, []
         for sink in sinks:
-            if isinstance(sink, RunSink):
-                self._does(sink, methodcaller("end", outcome))
-            self._does(sink, methodcaller("close"))
+            with self._may_fail(sink):
+                if isinstance(sink, RunSink):
+                    sink.end(outcome)
+            with self._may_fail(sink):
+                sink.close()
 
-    def _does(self, sink: Sink, call: Callable[[Sink], object]) -> bool:
-        """Return whether a call of a method of a sink does not raise; a method that the sink lacks does."""
+    @contextlib.contextmanager
+    def _may_fail(self, sink: Sink) -> Iterator[None]:
         name = type(sink).__name__
         try:
-            call(sink)
-            return True
+            yield
         except RefusedBySink as error:  # which a sink raises once for each setting or column
             self._warn(f"the sink {name}: {error}. They are missing there, and the run goes on.")
         except Exception as error:  # of any kind: a server that is down must not end a run of days
@@ -121,7 +124,6 @@ class Sinks:
                 f"the sink {name} raised, and what it was given is missing there; the run goes on and says this once.\n"
                 + "".join(traceback.format_exception(error)).rstrip(),
             )
-        return False
 
 
 def optional_package(name: str, who: str, extra: str) -> ModuleType:
@@ -149,12 +151,10 @@ class ConsoleTable:
     def write(self, row: Row, step: int) -> None:
         """Print the row below a line with the step."""
         cells = {key: f"{x:.6g}" if isinstance(x, float) else str(x) for key, x in row.items()}
-        of_name = statistics_of(row)
-        grouped = {key for keys in of_name.values() for key in keys}
-        single = [[key, cell] for key, cell in cells.items() if key not in grouped]
-        many = [[name, *(cells[key] for key in keys)] for name, keys in of_name.items()]
-        lines = aligned(single, "<>") if single else []
-        lines += aligned([["", *STATISTICS], *many], "<>>>>>") if many else []
+        many, single = grouped(row)
+        lines = aligned([[key, cells[key]] for key in single], "<>") if single else []
+        of_name = [[name, *(cells[key] for key in keys)] for name, keys in many.items()]
+        lines += aligned([["", *STATISTICS], *of_name], "<>>>>>") if many else []
         rule = "-" * max(map(len, lines), default=0)
         self._emit("\n".join([f"step {step}", rule, *lines, rule]))
 
@@ -162,11 +162,13 @@ class ConsoleTable:
         """Do nothing."""
 
 
-def statistics_of(row: Row) -> dict[str, list[str]]:
-    """Return the columns of every name with all `STATISTICS`, in their order."""
+def grouped(row: Row) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the columns of every name with all `STATISTICS`, in their order, and all other columns."""
     names = [key.removesuffix("Average") for key in row if key.endswith("Average")]
     of_name = {name: [name + statistic for statistic in STATISTICS] for name in names}
-    return {name: keys for name, keys in of_name.items() if all(key in row for key in keys)}
+    of_name = {name: keys for name, keys in of_name.items() if all(key in row for key in keys)}
+    taken = {key for keys in of_name.values() for key in keys}
+    return of_name, [key for key in row if key not in taken]
 
 
 class CsvSink:
@@ -174,10 +176,7 @@ class CsvSink:
 
     A row with new columns rewrites the file, whole or not at all, with empty cells in old rows. A row that the disk
     does not take raises, stays in memory, and is written with the next one. The file is opened for each row, so that a
-    killed run leaves whole rows.
-
-    Args:
-        path: the file; the columns and rows of an existing file are kept.
+    killed run leaves whole rows. Columns and rows of an existing file are kept.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -196,15 +195,9 @@ class CsvSink:
         self._flush()
 
     def rewind(self, n_rows: int, keys: Iterable[str], waiting: Sequence[Row] = ()) -> int:
-        """Remove all but the first rows, and the columns that first came after them.
+        """Remove all but the first rows, and the columns that first came after them; return how many rows there are.
 
-        Args:
-            n_rows: rows to keep.
-            keys: columns to keep, in order.
-            waiting: the last of the rows to keep, where the disk had not taken them; they are written with the next.
-
-        Returns:
-            Rows kept, fewer than `n_rows` if the file has fewer.
+        `waiting` are the last of the rows to keep, where the disk had not taken them; they are written with the next.
         """
         self.waiting, self._whole = list(waiting), None
         rows = self._read()[1][: n_rows - len(waiting)] if self._is_there() else []

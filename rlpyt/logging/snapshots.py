@@ -56,11 +56,8 @@ def save_snapshot(path: str | os.PathLike[str], params: Mapping[str, object]) ->
 
     Args:
         path: the file; its directory must exist.
-        params: dictionaries, lists and tuples of tensors, numpy arrays, numbers, str and None.
-
-    Raises:
-        TypeError: if anything else is inside; the message names its place.
-        OSError: error of the disk; the old file stays.
+        params: dictionaries, lists and tuples of tensors, numpy arrays, numbers, str and None. TypeError names the
+            place of anything else.
     """
     content = snapshot_content(params)
     with replace_file(path) as file:
@@ -122,14 +119,11 @@ def _not_plain(place: str, what: type | str) -> TypeError:
 
 
 def load_snapshot(path: str | os.PathLike[str], map_location: str | torch.device | None = "cpu") -> Any:
-    """Load a snapshot without running code that is in the file.
+    """Load a snapshot without running code that is in the file; arrays are loaded as tensors.
 
     Args:
         path: the file.
         map_location: the device for its tensors; None for the devices they were saved from.
-
-    Returns:
-        The saved data; arrays are loaded as tensors.
 
     Raises:
         FileNotFoundError: if there is no such file; the message lists those beside it.

@@ -79,12 +79,9 @@ class TrackerSink(RunSink):
         """Log values together, and one by one if the tracker refuses that; what it refuses alone is left out.
 
         Args:
-            what: "settings" or "columns", for the message. A column is not tried again.
+            what: "settings" or "columns", for the error that names what was refused. A column is not tried again.
             values: by name.
             call: logs some of the values.
-
-        Raises:
-            RefusedBySink: if some were refused; all others are logged.
         """
         if self.refusal_of(call, dict(values)) is None:
             return
@@ -115,12 +112,7 @@ class TrackerSink(RunSink):
 
     @abstractmethod
     def open(self, directory: Path, known: str | None) -> str:
-        """Open a run, and return its id.
-
-        Args:
-            directory: of this run.
-            known: id of the run to go on with; None for a new one.
-        """
+        """Open the run `known` to go on with it, or a new one for the run in a directory; return its id."""
 
     @abstractmethod
     def log_settings(self, params: Mapping[str, object]) -> None:
@@ -143,10 +135,7 @@ class TrackerSink(RunSink):
 class NamesApart:
     """Names that a tracker takes, one for each name here: where two would have the same, the later one gets a number.
 
-    Args:
-        name_of: returns a name that the tracker takes.
-        longest: letters of a name.
-        numbered: the names with numbers of an earlier start, which keep them.
+    `name_of` returns a name that the tracker takes. Names of an earlier start that have numbers keep them.
     """
 
     def __init__(
@@ -174,11 +163,7 @@ class NamesApart:
 
 
 def within(seconds: float, call: Callable[[], object], what: str) -> None:
-    """Make a call in a thread, and leave it alone after some seconds.
-
-    Raises:
-        TimeoutError: if it takes longer.
-    """
+    """Make a call in a thread, and leave it alone after some seconds, with a TimeoutError."""
     errors: list[Exception] = []
 
     def run() -> None:

@@ -42,20 +42,11 @@ class TrackioSink(TrackerSink):
         return known or f"{self.name or directory.name}-{secrets.token_hex(3)}"
 
     def log_settings(self, params: Mapping[str, object]) -> None:
-        """Open the run with the content of params.json; trackio keeps names that begin with "_" for itself.
-
-        Raises:
-            RefusedBySink: if trackio refuses one of the settings, or all; the run is open without these.
-        """
-        names = NamesApart(lambda name: name.lstrip("_") or "setting").of(params)
-        config = {names[name]: x for name, x in params.items()}
-        if (refusal := self.refusal_of(self._open_with, config)) is None:
-            return
-        for without in (*([name] for name in config), sorted(config)):
-            rest = {key: x for key, x in config.items() if key not in without}
-            if self.refusal_of(self._open_with, rest) is None:
-                raise RefusedBySink(f"trackio does not take the settings {without}: {refusal}") from refusal
-        raise refusal
+        """Open the run with the content of params.json, or without where trackio refuses a part of it."""
+        names = NamesApart(lambda name: name.lstrip("_") or "setting").of(params)  # trackio keeps those with "_"
+        if (refusal := self.refusal_of(self._open_with, {names[name]: x for name, x in params.items()})) is not None:
+            self._open_with({})
+            raise RefusedBySink(f"trackio takes no settings: {refusal}") from refusal
 
     def _open_with(self, config: dict[str, object]) -> None:
         settings = {"group": self.group, "space_id": self.space_id, "config": config}

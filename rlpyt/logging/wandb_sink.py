@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from rlpyt.logging.sinks import Row, optional_package
-from rlpyt.logging.tracker_sink import TrackerSink, within
+from rlpyt.logging.tracker_sink import TrackerSink
 
 
 @dataclass(eq=False)
@@ -55,7 +54,7 @@ class WandbSink(TrackerSink):
             reinit="create_new",  # runs of one script after each other
             settings=self._wandb.Settings(
                 console="off",  # debug.log has the text
-                finish_timeout=self.finish_seconds,  # the exit of the script keeps to it too
+                finish_timeout=self.finish_seconds,  # of the script too, which waits for it at its exit
                 finish_timeout_raises=True,
             ),
         )
@@ -69,8 +68,7 @@ class WandbSink(TrackerSink):
         """Log a row."""
         self.put("columns", row, lambda part: self._run.log(part, step=step))
 
-    def end(self, outcome: str) -> None:
-        """Log the outcome, and wait for the upload, or until wandb gives up by itself and says so."""
+    def finish(self, outcome: str) -> None:
+        """Log the outcome, and wait for the upload."""
         self._run.summary["outcome"] = outcome
-        finish = partial(self._run.finish, exit_code=0 if outcome == "finished" else 1)
-        within(self.finish_seconds + 10.0, finish, "the last upload to Weights & Biases")
+        self._run.finish(exit_code=0 if outcome == "finished" else 1)

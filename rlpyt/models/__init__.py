@@ -2,7 +2,6 @@
 
 from rlpyt.models.base import Model, takes_n_models, uses_prev_action
 from rlpyt.models.conv import Conv2dHeadModel, Conv2dModel, ConvSettings, PixelConv2d
-from rlpyt.models.dueling import DuelingHeadModel, QHeadModel
 from rlpyt.models.encoders import (
     Encoder,
     ImageEncoder,
@@ -15,12 +14,10 @@ from rlpyt.models.encoders import (
 )
 from rlpyt.models.ensemble import EnsembleLayerNorm, EnsembleLinear, EnsembleMlpModel
 from rlpyt.models.iqn import IqnModel, Quantiles, TauSource
-from rlpyt.models.joining import join_replicas
 from rlpyt.models.layers import set_training
 from rlpyt.models.mlp import MlpModel, OutputLinear
 from rlpyt.models.noise import Dropout, NoisyLinear, RandomModule, Stream, copy_streams, draw_randomness, set_streams
-from rlpyt.models.pg import PgModel
-from rlpyt.models.policy import PolicyModel
+from rlpyt.models.pg import PgModel, PolicyModel
 from rlpyt.models.presets import (
     AtariCatDqnModel,
     AtariDqnModel,
@@ -30,10 +27,10 @@ from rlpyt.models.presets import (
     MujocoFfModel,
     MujocoLstmModel,
 )
-from rlpyt.models.q import QModel
+from rlpyt.models.q import DuelingHeadModel, QHeadModel, QModel
 from rlpyt.models.qpg import ActorModel, FeatureHead, FeatureModel, MuMlpModel, PiMlpModel, QofMuMlpModel
 from rlpyt.models.recurrent import RecurrentCore, RnnState
-from rlpyt.models.running_mean_std import RunningMeanStdModel
+from rlpyt.models.running_mean_std import RunningMeanStdModel, join_replicas
 from rlpyt.models.utils import conv2d_output_shape, init_orthogonal, scale_grad, update_target
 
 __all__ = [

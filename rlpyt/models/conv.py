@@ -19,6 +19,7 @@ from torch import nn
 
 from rlpyt.models.mlp import MlpModel, Nonlinearity
 from rlpyt.models.utils import conv2d_output_shape
+from rlpyt.namedarraytuple import Buffer
 
 Init = TypeVar("Init", bound=Callable[..., None])
 
@@ -119,19 +120,10 @@ class PixelConv2d(nn.Conv2d):
         """Read uint8 as value / high."""
         self.divisor = None if high == 255 else torch.tensor(float(high), device=self.weight.device)
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, torch.Tensor],
-        prefix: str,
-        metadata: dict[str, object],
-        strict: bool,
-        missing: list[str],
-        unexpected: list[str],
-        errors: list[str],
-    ) -> None:
-        match_divisor(self.divisor, 255.0, state_dict, prefix, errors)
+    def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *rest: Buffer) -> None:
+        match_divisor(self.divisor, 255.0, state_dict, prefix, errors=rest[-1])
         self.is_loaded = True
-        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, unexpected, errors)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Return the convolution of images [B, C, height, width]."""
@@ -201,18 +193,12 @@ class Conv2dModel(nn.Sequential):
 class Conv2dHeadModel(nn.Module):
     """Convolutions, then fully connected layers; images [..., C, height, width] become [..., output_size].
 
-    The arguments are those of rlpyt 0.1; see `ConvSettings` for the sizes.
-
     Args:
         image_shape: (C, height, width).
-        channels: of each convolution.
-        kernel_sizes: of each convolution.
-        strides: of each convolution.
+        channels: see `Conv2dModel`, also for all arguments that are not named here.
         hidden_sizes: see `MlpModel`.
         output_size: see `MlpModel`.
-        paddings: of each convolution; None is 0.
         nonlinearity: of all layers.
-        use_maxpool: whether to shrink by max pooling instead of by strides.
 
     Raises:
         ValueError: if the convolutions leave nothing of the image.

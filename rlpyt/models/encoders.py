@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
@@ -17,7 +18,10 @@ from torch import nn
 
 from rlpyt.functional import to_onehot
 from rlpyt.models.conv import Conv2dHeadModel, ConvSettings, PixelConv2d, match_divisor
+from rlpyt.models.mlp import Nonlinearity
 from rlpyt.models.running_mean_std import RunningMeanStdModel
+from rlpyt.models.utils import as_sizes
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import is_image, subspaces
 
 Observation: TypeAlias = "torch.Tensor | tuple[Observation, ...]"
@@ -85,19 +89,10 @@ class VectorEncoder(Encoder[torch.Tensor]):
         if self.divisor is None and isinstance(space, spaces.Box) and space.dtype == np.uint8:
             self.divisor = torch.tensor(255.0 if self._is_from_before else 1.0)
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, torch.Tensor],
-        prefix: str,
-        metadata: dict[str, object],
-        strict: bool,
-        missing: list[str],
-        unexpected: list[str],
-        errors: list[str],
-    ) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *rest: Buffer) -> None:
         self._is_from_before = f"{prefix}divisor" not in state_dict
-        match_divisor(self.divisor, 1.0, state_dict, prefix, errors)
-        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, unexpected, errors)
+        match_divisor(self.divisor, 1.0, state_dict, prefix, errors=rest[-1])
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _flat(self, observation: torch.Tensor) -> torch.Tensor:
         x = observation.float() if self.divisor is None else observation / self.divisor
@@ -265,6 +260,21 @@ def make_encoder(space: Space, conv: ConvSettings, normalize_observation: bool =
         f"Making a model: the observation space is {space}; expected Box, Discrete, MultiDiscrete, MultiBinary, or "
         "Dict or Tuple of these. Wrap the environment, or give the agent a model of your own (ModelCls)."
     )
+
+
+def encoder_and_layers(
+    space: Space,
+    conv: ConvSettings,
+    normalize_observation: bool,
+    hidden_sizes: int | Sequence[int],
+    nonlinearity: Nonlinearity,
+) -> tuple[Encoder, list[int], Nonlinearity]:
+    """Return a new encoder, and sizes and nonlinearity of the layers over it: of a single image those of `conv`."""
+    if is_image(space):
+        layers, conv, nonlinearity = as_sizes(conv.fc_sizes), replace(conv, fc_sizes=None), nn.ReLU
+    else:
+        layers = as_sizes(hidden_sizes)
+    return make_encoder(space, conv, normalize_observation), layers, nonlinearity
 
 
 def _one_hot_size(of: str, space: Space, size: int) -> int:

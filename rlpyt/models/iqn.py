@@ -75,17 +75,7 @@ class IqnModel(QModel):
 
     Args:
         observation_space: see `QModel`, also for all arguments up to `normalize_observation`.
-        action_space: Discrete.
-        hidden_sizes: layers over the features.
-        nonlinearity: of these layers.
-        conv: sizes of the layers over images.
-        head_sizes: hidden layers of the head.
-        dueling: whether the head is a `DuelingHeadModel`.
-        noisy: whether the head's layers are `NoisyLinear`.
         n_atoms: must be None; the fractions take its place.
-        recurrent: None, "lstm" or "gru".
-        rnn_size: units of the recurrent layer.
-        normalize_observation: whether vectors are normalised by running statistics.
         n_tau: number of random fractions in updates, of the network and of its target. They also choose the next
             action.
         n_acting_tau: number of fractions in acting, the midpoints of equal parts. The paper draws K = 32 at random,

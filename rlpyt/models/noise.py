@@ -28,7 +28,7 @@ class RandomModule(nn.Module, ABC):
         return None, None
 
     def set_stream(self, stream: Stream) -> None:
-        """Let the stream stand where a copy stands."""
+        """Set the stream to the state of a copy."""
 
 
 def copy_streams(module: nn.Module) -> list[Stream]:
@@ -37,7 +37,7 @@ def copy_streams(module: nn.Module) -> list[Stream]:
 
 
 def set_streams(module: nn.Module, streams: Sequence[Stream]) -> None:
-    """Let the own streams of a network stand where copies stand."""
+    """Set the streams of a network to the states of copies."""
     parts = [part for part in module.modules() if isinstance(part, RandomModule)]
     for part, stream in zip(parts, streams, strict=True):
         part.set_stream(stream)

@@ -1,9 +1,8 @@
-"""Default model of policy gradients, for any pair of spaces."""
+"""Default models of policies, for any pair of spaces: with a value, and without."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from gymnasium import Space, spaces
@@ -11,11 +10,10 @@ from torch import nn
 
 from rlpyt.models.base import Model
 from rlpyt.models.conv import NATURE, ConvSettings, takes_layers
-from rlpyt.models.encoders import Observation, encoded_action_size, make_encoder
+from rlpyt.models.encoders import Observation, encoded_action_size, encoder_and_layers
 from rlpyt.models.mlp import MlpModel, Nonlinearity
 from rlpyt.models.recurrent import RnnState, make_core
-from rlpyt.models.utils import as_sizes, init_orthogonal
-from rlpyt.spaces import is_image
+from rlpyt.models.utils import init_orthogonal
 
 
 class PgModel(Model):
@@ -59,12 +57,8 @@ class PgModel(Model):
         orthogonal_init: bool = True,
     ) -> None:
         action_size = encoded_action_size(action_space)
-        image = is_image(observation_space)
-        # The fully connected layers over a single image are the trunk, or belong to the heads.
-        layers = replace(conv, fc_sizes=None) if image else conv
-        encoder = make_encoder(observation_space, layers, normalize_observation)
-        sizes = as_sizes(conv.fc_sizes if image else hidden_sizes)
-        nonlinearity = nn.ReLU if image else nonlinearity
+        under = encoder_and_layers(observation_space, conv, normalize_observation, hidden_sizes, nonlinearity)
+        encoder, sizes, nonlinearity = under
         share = encoder.has_image or recurrent is not None if share_trunk is None else share_trunk
         trunk = MlpModel(encoder.output_size, sizes if share else None, nonlinearity=nonlinearity)
         core = make_core(recurrent, trunk.output_size + action_size + 1, rnn_size)
@@ -101,3 +95,33 @@ class PgModel(Model):
             mean, log_std = policy.chunk(2, dim=-1)
             outputs = (mean, log_std + self._init_log_std, value)
         return outputs if next_rnn_state is None else (*outputs, next_rnn_state)
+
+
+class PolicyModel(Model):
+    """Deterministic policy for any observation and action space, feed-forward; every parameter decides on actions.
+
+    Returns scores of discrete actions, or mu in [-1, 1] for a Box of actions, [..., A]. `PgModel` has the arguments.
+    """
+
+    @takes_layers
+    def __init__(
+        self,
+        observation_space: Space,
+        action_space: Space,
+        *,
+        hidden_sizes: int | Sequence[int] = (16,),
+        nonlinearity: Nonlinearity = nn.Tanh,
+        conv: ConvSettings = NATURE,
+        normalize_observation: bool = False,
+    ) -> None:
+        under = encoder_and_layers(observation_space, conv, normalize_observation, hidden_sizes, nonlinearity)
+        encoder, sizes, nonlinearity = under
+        super().__init__(encoder)
+        self.policy = MlpModel(encoder.output_size, sizes, encoded_action_size(action_space), nonlinearity)
+        self._bounded = isinstance(action_space, spaces.Box)
+
+    def forward(self, observation: Observation, prev_action: torch.Tensor, prev_reward: torch.Tensor) -> torch.Tensor:
+        """Return scores or mu [..., A]; see `Model`."""
+        x, _ = self.features(observation, prev_action, prev_reward)
+        output: torch.Tensor = self.policy(x)
+        return output.tanh() if self._bounded else output

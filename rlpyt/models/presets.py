@@ -105,7 +105,7 @@ class AtariDqnModel(QModel):
     )
 
 
-class AtariCatDqnModel(AtariDqnModel):
+class AtariCatDqnModel(QModel):
     """`AtariDqnModel` with a distribution over atoms per action; returns logits [..., A, n_atoms]."""
 
     __init__ = _preset(
@@ -182,14 +182,9 @@ class MujocoLstmModel(Model):
     `log_std` depends on the state.
 
     Args:
-        observation_shape: of one observation, which is flattened.
-        action_size: A.
+        observation_shape: see `MujocoFfModel`, also for all arguments that are not named here.
         hidden_sizes: of the layers before the LSTM.
         lstm_size: units of the LSTM.
-        nonlinearity: of the hidden layers.
-        normalize_observation: whether observations are normalised by running statistics.
-        norm_obs_clip: bound of a normalised observation.
-        norm_obs_var_clip: smallest variance to divide by.
     """
 
     def __init__(

@@ -1,9 +1,8 @@
-"""Default model of Q-learning, for any observation space."""
+"""Default model of Q-learning, for any observation space, and its heads: of one stream, or of value and advantage."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from gymnasium import Space, spaces
@@ -11,13 +10,79 @@ from torch import nn
 
 from rlpyt.models.base import Model
 from rlpyt.models.conv import NATURE, ConvSettings, takes_layers
-from rlpyt.models.dueling import DuelingHeadModel, QHeadModel
-from rlpyt.models.encoders import Observation, encoded_action_size, make_encoder
-from rlpyt.models.mlp import MlpModel, Nonlinearity
+from rlpyt.models.encoders import Observation, encoded_action_size, encoder_and_layers
+from rlpyt.models.mlp import MlpModel, Nonlinearity, output_layer
 from rlpyt.models.recurrent import RnnState, make_core
-from rlpyt.models.utils import as_sizes
+from rlpyt.models.utils import scale_grad
 from rlpyt.namedarraytuple import NamedArrayTuple
-from rlpyt.spaces import is_image
+
+
+class DuelingHeadModel(nn.Module):
+    """Head with a value stream and an advantage stream over the same features.
+
+        q(s, a) = v(s) + A(s, a) - mean_a' A(s, a')
+
+    Args:
+        input_size: number of features.
+        hidden_sizes: of each stream.
+        output_size: number of actions.
+        grad_scale: factor of the gradient into the features, to which two streams contribute.
+        nonlinearity: of the hidden layers.
+        noisy: whether the layers are `NoisyLinear`.
+        n_atoms: outputs per action, such as atoms of a distribution; the value stream has as many. None is one output
+            without a dimension of its own.
+
+    Source: Wang et al. 2016, arXiv:1511.06581.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_sizes: int | Sequence[int],
+        output_size: int,
+        grad_scale: float = 2 ** (-1 / 2),
+        nonlinearity: Nonlinearity = nn.ReLU,
+        noisy: bool = False,
+        n_atoms: int | None = None,
+    ) -> None:
+        super().__init__()
+        self._n_atoms, n = n_atoms, n_atoms or 1
+        self.advantage_hidden = MlpModel(input_size, hidden_sizes, nonlinearity=nonlinearity, noisy=noisy)
+        # Without the bias of rlpyt 0.1, which all actions shared: subtracting the mean removes it.
+        self.advantage = output_layer(self.advantage_hidden.output_size, output_size * n, noisy=noisy, bias=False)
+        self.value = MlpModel(input_size, hidden_sizes, n, nonlinearity, noisy)
+        self.grad_scale = grad_scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return q [..., output_size], or [..., output_size, n_atoms], of features [..., input_size]."""
+        x = scale_grad(x, self.grad_scale)
+        value, advantage = self.value(x), self.advantage(self.advantage_hidden(x))
+        if self._n_atoms is None:
+            return value + (advantage - advantage.mean(-1, keepdim=True))
+        advantage = advantage.unflatten(-1, (-1, self._n_atoms))
+        return value.unsqueeze(-2) + (advantage - advantage.mean(-2, keepdim=True))
+
+
+class QHeadModel(nn.Module):
+    """Head with a single stream; see `DuelingHeadModel` for its arguments and outputs."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_sizes: int | Sequence[int],
+        output_size: int,
+        nonlinearity: Nonlinearity = nn.ReLU,
+        noisy: bool = False,
+        n_atoms: int | None = None,
+    ) -> None:
+        super().__init__()
+        self._n_atoms = n_atoms
+        self.q = MlpModel(input_size, hidden_sizes, output_size * (n_atoms or 1), nonlinearity, noisy)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return q [..., output_size], or [..., output_size, n_atoms], of features [..., input_size]."""
+        q = self.q(x)
+        return q if self._n_atoms is None else q.unflatten(-1, (-1, self._n_atoms))
 
 
 class QModel(Model):
@@ -68,12 +133,8 @@ class QModel(Model):
                 "Use a policy-gradient agent."
             )
         action_size = encoded_action_size(action_space)
-        image = is_image(observation_space)
-        # The fully connected layers over a single image are the trunk, or belong to the heads.
-        layers = replace(conv, fc_sizes=None) if image else conv
-        encoder = make_encoder(observation_space, layers, normalize_observation)
-        sizes = as_sizes(conv.fc_sizes if image else hidden_sizes)
-        nonlinearity = nn.ReLU if image else nonlinearity
+        under = encoder_and_layers(observation_space, conv, normalize_observation, hidden_sizes, nonlinearity)
+        encoder, sizes, nonlinearity = under
         trunk_sizes = sizes[:-1] if recurrent is None and head_sizes is None else sizes
         trunk = MlpModel(encoder.output_size, trunk_sizes, nonlinearity=nonlinearity)
         core = make_core(recurrent, trunk.output_size + action_size + 1, rnn_size)

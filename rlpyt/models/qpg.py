@@ -29,17 +29,12 @@ class FeatureModel(Model):
     policy and action values share no weights.
 
     Args:
-        observation_space: see `make_encoder`.
+        observation_space: see `PgModel`, also for all arguments that are not named here.
         action_size: A, size of the previous action, which a recurrent model reads.
         hidden_sizes: layers over the encoder; None is no layer.
-        nonlinearity: of these layers.
         image_feature_size: size of a last linear layer with layer normalisation and tanh. Only a model with images has
             it, as in DrQ (Yarats et al. 2021, arXiv:2004.13649).
-        conv: sizes of the layers over images, by default of DrQ. Its fields are also arguments of their own:
-            `channels=(16, 32)`.
-        recurrent: None, "lstm" or "gru".
-        rnn_size: units of the recurrent layer.
-        normalize_observation: whether vectors are normalised by running statistics.
+        conv: sizes of the layers over images, by default of DrQ.
     """
 
     @takes_layers
@@ -127,10 +122,7 @@ class MuMlpModel(FeatureHead):
 class PiMlpModel(FeatureHead):
     """Gaussian policy whose standard deviation depends on the state; returns mean and log_std, [..., A] each.
 
-    Args:
-        observation_shape: of the features, flattened.
-        hidden_sizes: fully connected layers.
-        action_size: A.
+    See `MuMlpModel` for the arguments.
     """
 
     uses_prev_action = False
@@ -151,9 +143,7 @@ class QofMuMlpModel(FeatureHead):
     """Ensemble of `n_models` networks of action values; returns [n_models, ...].
 
     Args:
-        observation_shape: of the features, flattened.
-        hidden_sizes: fully connected layers of each network.
-        action_size: A.
+        observation_shape: see `MuMlpModel`, also for the next two.
         n_models: number of networks, each with its own weights.
         dropout: see `EnsembleMlpModel`; DroQ has 0.01 with layer_norm.
         layer_norm: see `EnsembleMlpModel`.

@@ -1,7 +1,7 @@
 """Replay buffers of three parts: a storage of rows, an index that draws start indexes, and a reading of batches."""
 
 from rlpyt.replays.index import Drawn, Index, UniformIndex
-from rlpyt.replays.interface import SamplesToBuffer, Storage
+from rlpyt.replays.interface import SamplesToBuffer
 from rlpyt.replays.mapped_file import mapped_file
 from rlpyt.replays.observations import FrameArray, WholeArray
 from rlpyt.replays.prioritized_index import PrioritizedIndex
@@ -16,7 +16,7 @@ from rlpyt.replays.reading import (
     n_step_of_rows,
 )
 from rlpyt.replays.replay_buffer import ReplayBuffer
-from rlpyt.replays.storage import RowStorage
+from rlpyt.replays.storage import RowStorage, Storage
 from rlpyt.replays.sum_tree import SumTree
 from rlpyt.types import Places
 

@@ -252,15 +252,11 @@ class Index(ABC):
             wrong = wrong[~self.may_begin(places[wrong], B_idxs[wrong])]
             if not len(wrong):
                 return
-        places[wrong], B_idxs[wrong] = self._draw_listed(len(wrong))
-
-    def _draw_listed(self, size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Draw uniformly among a list of all start indexes that may be drawn."""
-        ages, B_idxs = np.nonzero(self.may_begin(np.arange(self.first, self.end)[:, None], np.arange(self.B)))
+        ages, envs = np.nonzero(self.may_begin(np.arange(self.first, self.end)[:, None], np.arange(self.B)))
         if not len(ages):
             raise self.nothing_to_draw("none of them valid; expected at least one")
-        choices = self.rng.integers(len(ages), size=size)
-        return self.first + ages[choices], B_idxs[choices]
+        choices = self.rng.integers(len(ages), size=len(wrong))
+        places[wrong], B_idxs[wrong] = self.first + ages[choices], envs[choices]
 
     def nothing_to_draw(self, what: str) -> RuntimeError:
         """Return the error of an index that cannot draw, to raise; `what` says what is in reach and expected."""

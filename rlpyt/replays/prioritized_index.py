@@ -11,7 +11,6 @@ from rlpyt.replays.index import Index, checked_priorities
 from rlpyt.replays.interface import Allocate
 from rlpyt.replays.sum_tree import SumTree
 from rlpyt.types import StateDict
-from rlpyt.utils.arrays import buffer_from_example
 
 _LEAST_PRIORITY = 1e-6  # so that every start index can be drawn again
 
@@ -53,22 +52,18 @@ class PrioritizedIndex(Index):
         self.beta, self.unique = beta, unique
         self.writes_to_draw = unique  # those drawn are taken out of the tree for a while
         self._default, self._given_alpha = default_priority, alpha
-        self._allocate(0, alpha, buffer_from_example)
+        self._tree, self._priorities, self._alpha = SumTree(0), np.zeros(0), np.array([float(alpha)])
 
     def initialize(self, S: int, B: int, may_begin: np.ndarray | None, allocate: Allocate) -> None:
         """Allocate the state for a ring; see `Index.initialize`."""
         super().initialize(S, B, may_begin, allocate)
         self._given_alpha = self.alpha
-        self._allocate(S * B, self.alpha, allocate)
-
-    def _allocate(self, size: int, alpha: float, allocate: Allocate) -> None:
-        self._tree = SumTree(size, allocate=allocate)
+        self._tree = SumTree(S * B, allocate=allocate)
         # As they came; 0 where nothing may be drawn.
-        self._priorities: np.ndarray = allocate(np.float64(0), (size,))
+        self._priorities = allocate(np.float64(0), (S * B,))
         self._largest: np.ndarray = allocate(np.float64(0), (1,))
-        self._largest[0] = 1.0
-        self._alpha: np.ndarray = allocate(np.float64(0), (1,))
-        self._alpha[0] = alpha
+        self._alpha = allocate(np.float64(0), (1,))
+        self._largest[0], self._alpha[0] = 1.0, self._given_alpha
 
     @property
     def alpha(self) -> float:
@@ -91,21 +86,19 @@ class PrioritizedIndex(Index):
         """Drop the priorities of start indexes that went out of reach, and give those new in reach theirs."""
         old_first, old_end = self.first, self.end
         super().move(first, end, None)
-        self._set_starts(np.arange(old_first, min(first, old_end)), 0.0)
+        envs = np.arange(self.B)
+        self._store(np.arange(old_first, min(first, old_end))[:, None], envs, 0.0)
         new = np.arange(max(old_end, first), self.end)
-        if not len(new):
-            return
         if priorities is None:
             fresh = np.full((len(new), self.B), self._default or self._largest[0])
         else:
             fresh = np.maximum(checked_priorities(priorities, (len(new), self.B)), _LEAST_PRIORITY)
-        self._set_starts(new, fresh * self.may_begin(new[:, None], np.arange(self.B)))
+        self._store(new[:, None], envs, fresh * self.may_begin(new[:, None], envs))
 
-    def _set_starts(self, places: np.ndarray, priorities: np.ndarray | float) -> None:
-        """Set the priorities [len(places), B] of start indexes in all environments."""
-        if len(places):
-            leaves = ((places % self.S)[:, None] * self.B + np.arange(self.B)).ravel()
-            flat = np.ravel(priorities)
+    def _store(self, places: np.ndarray, B_idxs: np.ndarray, priorities: np.ndarray | float) -> None:
+        """Set the priorities of start indexes, which are broadcast against environments."""
+        leaves, flat = self._leaves(places, B_idxs).ravel(), np.ravel(priorities)
+        if len(leaves):
             self._priorities[leaves] = flat
             self._tree.set(leaves, self._raised(flat))
 
@@ -113,7 +106,7 @@ class PrioritizedIndex(Index):
         """Propose start indexes in proportion to priority ** alpha, which is 0 where nothing may begin."""
         if not self._tree.total > 0:
             raise self.nothing_to_draw("none of them valid; expected at least one")
-        S_idxs, B_idxs = np.divmod(self._draw_unique(size) if self.unique else self._draw_leaves(size), self.B)
+        S_idxs, B_idxs = np.divmod(self._draw_unique(size) if self.unique else self._tree.draw(size, self.rng), self.B)
         first = self.first
         return first + (S_idxs - first) % self.S, B_idxs
 
@@ -125,25 +118,19 @@ class PrioritizedIndex(Index):
 
     def set_priorities(self, places: np.ndarray, B_idxs: np.ndarray, priorities: np.ndarray) -> None:
         """Set the priorities of start indexes in reach; zero becomes the least priority, 1e-6."""
-        leaves = self._leaves(places, B_idxs)
-        raised = np.maximum(priorities, _LEAST_PRIORITY)
         self._largest[0] = max(self._largest[0], priorities.max())
-        self._priorities[leaves] = raised
-        self._tree.set(leaves, raised**self.alpha)
+        self._store(places, B_idxs, np.maximum(priorities, _LEAST_PRIORITY))
 
     def _leaves(self, places: np.ndarray, B_idxs: np.ndarray) -> np.ndarray:
         """Return the numbers of the tree that belong to start indexes."""
         return places % self.S * self.B + B_idxs
-
-    def _draw_leaves(self, size: int) -> np.ndarray:
-        return self._tree.find(self.rng.random(size) * self._tree.total)
 
     def _draw_unique(self, size: int) -> np.ndarray:
         """Draw one after the other from those left, by drawing again what has come before.
 
         As a few of them may have nearly all the mass, those drawn are taken out of the tree between two rounds.
         """
-        leaves = _distinct(self._draw_leaves(size))
+        leaves = _distinct(self._tree.draw(size, self.rng))
         values = self._tree.values[leaves]
         try:
             while len(leaves) < size:
@@ -151,7 +138,7 @@ class PrioritizedIndex(Index):
                 if not self._tree.total > 0:
                     what = f"{len(leaves)} of them to draw; expected at least batch_size={size} as none may come twice"
                     raise self.nothing_to_draw(what)
-                more = _distinct(self._draw_leaves(size - len(leaves)))
+                more = _distinct(self._tree.draw(size - len(leaves), self.rng))
                 leaves, values = np.concatenate([leaves, more]), np.concatenate([values, self._tree.values[more]])
         finally:
             self._tree.set(leaves, values)

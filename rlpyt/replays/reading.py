@@ -11,7 +11,7 @@ import torch
 from rlpyt.functional import NStepReturn, episode_start_from_valid, n_step_return
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.old_rlpyt import tells_old_attributes
-from rlpyt.replays.interface import Storage
+from rlpyt.replays.storage import Storage
 from rlpyt.types import AgentInputs, Places
 from rlpyt.utils.arrays import buffer_func
 

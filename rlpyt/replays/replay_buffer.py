@@ -13,8 +13,9 @@ from rlpyt.functional import sequence_priority
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_rlpyt import tells_old_attributes
 from rlpyt.replays.index import Index
-from rlpyt.replays.interface import Allocate, SamplesToBuffer, Storage
+from rlpyt.replays.interface import Allocate, SamplesToBuffer
 from rlpyt.replays.reading import Reading, ReplayBatch
+from rlpyt.replays.storage import RowStorage
 from rlpyt.types import Places, StateDict
 from rlpyt.utils.arrays import buffer_from_example, numpify_buffer, torchify_buffer
 from rlpyt.utils.rw_lock import NoLock
@@ -44,7 +45,7 @@ class ReplayBuffer(Replay):
 
     def __init__(
         self,
-        storage: Storage,
+        storage: RowStorage,
         index: Index,
         reading: Reading,
         *,

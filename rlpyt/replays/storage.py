@@ -14,7 +14,7 @@ import torch
 
 from rlpyt.functional.checks import check_bool
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
-from rlpyt.replays.interface import Allocate, SamplesToBuffer, Storage
+from rlpyt.replays.interface import Allocate, SamplesToBuffer
 from rlpyt.replays.observations import DeviceCopy, FrameArray, WholeArray
 from rlpyt.types import AgentInputs, RingRows, StateDict
 from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
@@ -23,8 +23,10 @@ _PREVIOUS: dict[str, None] = {"prev_action": None, "prev_reward": None}
 _KEPT_ELSEWHERE: dict[str, None] = {"observation": None, "prev_rnn_state": None, **_PREVIOUS}
 
 
-class RowStorage(Storage):
+class RowStorage:
     """Ring buffer of T x B rows in arrays.
+
+    Row t of the ring holds the time steps t, t + T, t + 2T, ... of which the newest is kept.
 
     Args:
         example: one row, no leading dimensions.
@@ -61,6 +63,7 @@ class RowStorage(Storage):
             )
         self.T, self.B, self.rnn_state_interval = T, B, rnn_state_interval
         self.rows: SamplesToBuffer = allocate(example._replace(**_KEPT_ELSEWHERE), (T, B))
+        """Arrays [T, B] in ring order; observations and recurrent states are read by methods."""
         rows = self.rows
         check_bool("A replay's example", terminated=rows.terminated, truncated=rows.truncated, valid=rows.valid)
 
@@ -70,6 +73,7 @@ class RowStorage(Storage):
         self._observations = _keepers(example.observation, n_frames, ring)
         self._copies = buffer_func(self._observations, DeviceCopy, B, device) if device is not None else None
         self.rows_before = max(1, *(keeper.rows_before for keeper in buffer_leaves(self._observations)))
+        """Rows that must be held before a row for its agent inputs to be read."""
         kept = T // rnn_state_interval if rnn_state_interval else 0
         self._rnn_states = allocate(example.prev_rnn_state, (kept, B)) if kept else None
         self._example = named_leaves(numpify_buffer(example._replace(**self._left_out())))
@@ -81,6 +85,16 @@ class RowStorage(Storage):
     def written(self) -> int:
         """Time steps written so far, overwritten ones included."""
         return int(self._written[0])
+
+    @property
+    def held(self) -> int:
+        """Time steps held, at most T."""
+        return min(self.written, self.T)
+
+    @property
+    def oldest(self) -> int:
+        """Time index of the oldest step held."""
+        return (self.written - self.held) % self.T
 
     @property
     def nbytes(self) -> int:
@@ -266,6 +280,10 @@ class RowStorage(Storage):
                     "example's. Convert it, or build the replay from a row of these samples."
                 )
         return t[0]
+
+
+Storage = RowStorage
+"""Storage that a reading reads from."""
 
 
 def _keepers(example: Buffer, n_frames: Any, make: Callable[[np.ndarray, int], WholeArray]) -> Buffer:

@@ -64,6 +64,10 @@ class SumTree:
         self._leaves.sum(axis=1, out=self._sums.reshape(-1))
         self._sums.sum(axis=1, out=self._top)
 
+    def draw(self, size: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw indexes [size] in proportion to their numbers, with replacement."""
+        return self.find(rng.random(size) * self.total)
+
     def find(self, mass: np.ndarray) -> np.ndarray:
         """Return the index whose number covers each mass: the numbers before it sum up to at most the mass.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 from collections.abc import Callable, Sequence
@@ -30,18 +31,14 @@ class _Enough(Exception):
 
 
 class _FirstFrames:
-    """Frames of an episode, up to a number."""
+    """Frames of an episode, up to a number, at which `add` raises _Enough."""
 
     def __init__(self, n_frames: int) -> None:
         self.frames: list[np.ndarray] = []
         self._n_frames = n_frames
 
     def add(self, frame: np.ndarray) -> None:
-        """Keep a copy of a frame: an environment may draw into one array again and again.
-
-        Raises:
-            _Enough: if there are as many already.
-        """
+        """Keep a copy of a frame: an environment may draw into one array again and again."""
         if len(self.frames) == self._n_frames:
             raise _Enough
         self.frames.append(frame.copy())
@@ -128,9 +125,8 @@ class EpisodeVideo(Hook):
         self._player.load_state_dict(runner.agent.state_dict())
         shown = _FirstFrames(self.n_frames)
         try:
-            self._player.play(RecordFrames(self._env.env, shown), seed=self.seed, deterministic=self.deterministic)
-        except _Enough:
-            pass
+            with contextlib.suppress(_Enough):
+                self._player.play(RecordFrames(self._env.env, shown), seed=self.seed, deterministic=self.deterministic)
         finally:
             set_global_streams(streams)
         height, width, _ = shown.frames[0].shape

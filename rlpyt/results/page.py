@@ -30,29 +30,18 @@ _TEMPLATE = Path(__file__).with_name("page.html")
 
 
 def write_page(
-    folder: Folders,
-    y: str | None = None,
-    x: str = STEPS,
-    out: str | os.PathLike[str] | None = None,
+    folder: Folders, y: str | None = None, x: str = STEPS, out: str | os.PathLike[str] | None = None
 ) -> Path:
-    """Write the page of a study: learning curves, scores, and tables of the groups and of the runs.
+    """Write the page of a study: learning curves, scores, and tables of the groups and of the runs; return its path.
 
     The page is one file that a browser opens from the disk. Its pictures are inside, and nothing is loaded. Only its
-    own script may run, whatever the names of runs and settings are.
+    own script may run, whatever the names of runs and settings are. It needs matplotlib, scipy and jinja2.
 
     Args:
         folder: the directory of a grid, of an experiment, or of one run; or several.
-        y: name of the column of `progress.csv` to draw, see `read_study`.
+        y: name of the column of `progress.csv` to draw, see `read_study`, which raises what is wrong.
         x: name of the column of the axis.
         out: the file; None is `study.html` in `folder`, the first of several.
-
-    Returns:
-        The path of the page.
-
-    Raises:
-        ImportError: if matplotlib, scipy or jinja2 is not installed.
-        FileNotFoundError: if there is no such folder.
-        ValueError: if there is no run in it, or no run has the column.
     """
     study = read_study(folder, y, x)
     folders = folders_of(folder)
@@ -66,13 +55,8 @@ def write_page(
 
 def _page(study: Study, name: str) -> str:
     jinja2 = optional_package("jinja2", "Writing the page of a study", "plot")
-    environment = jinja2.Environment(
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    blocks = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, **blocks)
     environment.filters |= {"digits": _digits, "sha256": _sha256}
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
     finished = sum(run.finished for run in study.runs)
@@ -104,13 +88,7 @@ def _runs(study: Study) -> Iterator[tuple[RunResult, RunGroup | None, float, flo
     groups = {run.directory: group for group in study.groups for run in group.runs}
     for run in study.runs:
         score = run.final(study.y, study.x) if {study.x, study.y} <= set(run.columns) else math.nan
-        seconds = run.columns.get("Diagnostics/CumTime (s)", np.empty(0))
-        yield (
-            run,
-            groups.get(run.directory),
-            score,
-            float(np.nanmax(seconds)) if np.isfinite(seconds).any() else math.nan,
-        )
+        yield run, groups.get(run.directory), score, run.last("Diagnostics/CumTime (s)")
 
 
 def _digits(value: float) -> str:

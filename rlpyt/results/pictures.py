@@ -50,12 +50,9 @@ def plot_curves(study: Study, confidence: float = 0.95) -> Figure:
 
     A line is the mean over runs; it is dotted where some runs have no value. A band is the Student t interval, from
     `ENOUGH` runs on, of that probability. Thin lines are the runs.
-
-    Raises:
-        ImportError: if matplotlib is not installed.
     """
     tasks = study.tasks or [""]
-    n_columns = min(len(tasks), 3)
+    n_columns = 2 if len(tasks) == 4 else min(len(tasks), 3)
     n_rows = -(-len(tasks) // n_columns)
     figure = _figure(max(7.0, 4.6 * n_columns), 3.7 * n_rows + 0.6 + _legend_height(study.methods))
     panels = figure.subplots(n_rows, n_columns, squeeze=False)
@@ -73,18 +70,11 @@ def plot_scores(study: Study, confidence: float = 0.95, repetitions: int = 2000)
     """Draw aggregates of the scores of each method, with stratified bootstrap intervals.
 
     The panels are the interquartile mean, the mean, the median over tasks if there are several, and the optimality gap
-    if the scores are human-normalised.
-
-    Args:
-        study: the runs.
-        confidence: probability of the interval.
-        repetitions: number of bootstrap samples.
+    if the scores are human-normalised. Confidence and repetitions are those of `stratified_bootstrap_interval`.
     """
     panels: dict[str, Callable[..., float]] = {"interquartile mean": interquartile_mean, "mean": mean_score}
-    if len(study.tasks) > 1:
-        panels["median over tasks"] = median_score
-    if study.scale != study.y:
-        panels["optimality gap (lower is better)"] = optimality_gap
+    panels |= {"median over tasks": median_score} if len(study.tasks) > 1 else {}
+    panels |= {"optimality gap (lower is better)": optimality_gap} if study.scale != study.y else {}
     names = list(study.scores)
     figure = _figure(2.2 + 2.9 * len(panels), 1.5 + 0.55 * max(len(names), 1))
     all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
@@ -106,7 +96,6 @@ def plot_improvement(study: Study, confidence: float = 0.95, repetitions: int = 
     """Draw the probability of improvement of one method over another, with stratified bootstrap intervals.
 
     All pairs are drawn of up to `MANY` methods. Of more, only the one with the highest interquartile mean is compared.
-    Confidence and repetitions are those of the bootstrap, as in `plot_scores`.
     """
     names = list(study.scores)
     pairs = [*combinations(names, 2)]
@@ -134,7 +123,7 @@ def plot_improvement(study: Study, confidence: float = 0.95, repetitions: int = 
 
 
 def plot_profiles(study: Study, confidence: float = 0.95, repetitions: int = 500) -> Figure:
-    """Draw performance profiles: the fraction of runs over each score, with bootstrap intervals as in `plot_scores`."""
+    """Draw performance profiles: the fraction of runs over each score, with bootstrap intervals."""
     figure = _figure(7.0, 4.2 + _legend_height([*study.scores]))
     axes = figure.subplots()
     _style(axes)
@@ -171,29 +160,18 @@ def plots_of(study: Study) -> dict[str, tuple[str, Draw]]:
 
 
 def plot_study(
-    folder: Folders,
-    y: str | None = None,
-    x: str = STEPS,
-    out: str | os.PathLike[str] | None = None,
+    folder: Folders, y: str | None = None, x: str = STEPS, out: str | os.PathLike[str] | None = None
 ) -> list[Path]:
-    """Draw the runs below a folder, also while they go on, and save the pictures as PNG files.
+    """Draw the runs below a folder, also while they go on, save the pictures as PNG files, and return their paths.
 
-    Those of an earlier call that cannot be drawn any more are removed.
+    They are `curves.png`; with finished runs `scores.png` and `profiles.png`; with two methods `improvement.png`. Those
+    of an earlier call that cannot be drawn any more are removed. It needs matplotlib and scipy.
 
     Args:
         folder: the directory of a grid, of an experiment, or of one run; or several.
-        y: name of the column of `progress.csv` to draw, see `read_study`.
+        y: name of the column of `progress.csv` to draw, see `read_study`, which raises what is wrong.
         x: name of the column of the axis.
         out: folder of the pictures; None is `plots` in `folder`, the first of several.
-
-    Returns:
-        The paths: `curves.png`; with finished runs `scores.png` and `profiles.png`; with two methods
-        `improvement.png`.
-
-    Raises:
-        ImportError: if matplotlib is not installed.
-        FileNotFoundError: if there is no such folder.
-        ValueError: if there is no run in it, or no run has the column.
     """
     study = read_study(folder, y, x)
     target = folders_of(folder)[0] / "plots" if out is None else Path(out)
@@ -322,16 +300,8 @@ def _add_legend(figure: Figure, study: Study, methods: Sequence[str], note: str)
     lines = [Line2D([], [], color=colour, linestyle=dash, linewidth=2) for colour, dash in looks]
     labels = [_wrapped(method) for method in methods]
     columns = _legend_columns(labels)
-    legend = figure.legend(
-        lines,
-        labels,
-        loc="outside lower center",
-        ncols=columns,
-        frameon=False,
-        fontsize=9,
-        title=note,
-        title_fontsize=8,
-    )
+    style = {"frameon": False, "fontsize": 9, "title_fontsize": 8}
+    legend = figure.legend(lines, labels, loc="outside lower center", ncols=columns, title=note, **style)
     legend.get_title().set_color(_INK)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from rlpyt.logging.params import RESERVED
+from rlpyt.run_records import inside
 
 Value: TypeAlias = bool | int | float | str | None
 """Value of a setting; a list or an array is its JSON text, and a class or function "module:Name"."""
@@ -18,13 +19,6 @@ _OLD_SETTINGS = ("runner", "algo", "log_params")
 _TAGS = ("name", "float", "dtype", "device", "path")
 """Keys of recorded values that one word stands for, see `rlpyt.runners.record`."""
 _PATH = re.compile(r"[A-Za-z_][\w.]*:([A-Za-z_][\w.]*)")
-
-
-def inside(record: object, *path: str) -> object:
-    """Return what a record has at a path; None where it has nothing there."""
-    for name in path:
-        record = record.get(name) if isinstance(record, dict) else None
-    return record
 
 
 def settings_of(params: Mapping[str, object], variant: Mapping[str, object] | None = None) -> dict[str, Value]:

@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlpyt.logging.plots import read_progress
-from rlpyt.results.run_settings import Value, inside, settings_of, text_of
+from rlpyt.results.run_settings import Value, settings_of, text_of
 from rlpyt.run_records import (
     PARAMS_FILE,
     STEPS,
     TASK_NAMES,
     VARIANT_FILE,
     Json,
+    inside,
     read_json,
     run_directories,
     run_status,
@@ -102,16 +103,17 @@ class RunResult:
     @property
     def last_step(self) -> float:
         """Steps at the last row; nan without a row."""
-        steps = self.columns.get(STEPS, np.empty(0))
-        return float(np.nanmax(steps)) if np.isfinite(steps).any() else float("nan")
+        return self.last(STEPS)
+
+    def last(self, column: str) -> float:
+        """Return the largest value of a column that only grows; nan without one."""
+        values = self.columns.get(column, np.empty(0))
+        return float(np.nanmax(values)) if np.isfinite(values).any() else math.nan
 
     def curve(self, y: str, x: str = STEPS) -> tuple[Array, Array]:
         """Return two columns, without rows where one of them is not finite; x increases.
 
-        Where an x comes twice, the later row counts.
-
-        Raises:
-            ValueError: if the run has rows, but not that column.
+        Where an x comes twice, the later row counts. A run without rows has empty columns.
         """
         if not self.columns:
             return np.empty(0), np.empty(0)
@@ -129,10 +131,7 @@ class RunResult:
     def final(self, y: str, x: str = STEPS, fraction: float = 0.1) -> float:
         """Return the mean of a column over the last part of the run; nan without a value there.
 
-        Args:
-            y: name of the column.
-            x: column that says which rows are the last.
-            fraction: of x at the last row of the run: rows with x above (1 - fraction) of it count.
+        Rows count whose x is above (1 - fraction) of that of the last row.
         """
         steps, _ = self.curve(y, x)
         return score_of_run(self.columns[x].tolist(), self.columns[y].tolist(), fraction) if len(steps) else math.nan
@@ -169,7 +168,7 @@ def find_runs(folder: Folders) -> list[RunResult]:
 
 
 def folders_of(folder: Folders) -> list[Path]:
-    """Return one or several folders as a list."""
+    """Return folders as a list."""
     return [Path(folder)] if isinstance(folder, str | os.PathLike) else [Path(each) for each in folder]
 
 

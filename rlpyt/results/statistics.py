@@ -107,9 +107,6 @@ def stratified_bootstrap_interval(
         confidence: probability of the interval.
         repetitions: number of samples; papers take up to 50,000.
         seed: of the draws.
-
-    Raises:
-        ValueError: if a matrix is empty, or has a value that is not finite.
     """
     if not 0 < confidence < 1 or repetitions < 1:
         raise ValueError(
@@ -141,14 +138,9 @@ def mean_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
 
     Returns:
         Arrays with an element for each column: nan without a value; low and high are nan for one run.
-
-    Raises:
-        ImportError: if scipy is not installed.
     """
     if not 0 < confidence < 1:
-        raise ValueError(
-            f"mean_interval: got confidence={confidence}; expected a number between 0 and 1, such as 0.95."
-        )
+        raise ValueError(f"mean_interval: got confidence={confidence}; expected one between 0 and 1, such as 0.95.")
     student = optional_package("scipy.special", "mean_interval", "plot")
     array = np.atleast_2d(np.asarray(values, dtype=np.float64))
     known = np.isfinite(array)

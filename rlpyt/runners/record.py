@@ -2,7 +2,8 @@
 
 None, bool, int, str, a finite float    the value itself
 list, dict with text keys               the same with recorded values
-part, schedule, dataclass               {"class": "rlpyt.algos:PPO", "settings": {"learning_rate": 0.001, ...}}
+schedule, dataclass                     {"class": "rlpyt.functional:Linear", "settings": {"start": 0.001, ...}}
+part                                    {"class": "rlpyt.algos:PPO", "settings": {...}, "at_default": ["discount", ...]}
 class or function                       {"name": "torch.optim:Adam"}
 functools.partial                       {"partial": {"function": ..., "args": [...], "keywords": {...}}}
 tuple                                   {"tuple": [...]}
@@ -20,7 +21,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
 from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -78,11 +79,20 @@ def settings_of(part: Settings) -> dict[str, Json]:
 
 def at_default(part: Settings) -> set[str]:
     """Return the places of the settings of a part, and of the parts in it, that have their default."""
-    given = all_settings(part)
-    defaults: dict[str, object] = {f.name: f.default for f in fields(part)} if is_dataclass(part) else {}
-    inner = {f"{name}.{place}" for name, x in given.items() if isinstance(x, Settings) for place in at_default(x)}
-    plain = {name: x for name, x in given.items() if isinstance(x, _PLAIN) and name in defaults}
-    return inner | {name for name, x in plain.items() if x is defaults[name] or x == defaults[name]}
+    parts = {name: x for name, x in all_settings(part).items() if isinstance(x, Settings)}
+    return {f"{name}.{place}" for name, x in parts.items() for place in at_default(x)} | set(_own_at_default(part))
+
+
+def _own_at_default(part: Settings) -> list[str]:
+    """Return the names of the settings of a part that have their default: the same object, value or empty container."""
+    found = list[str]()
+    for f in fields(part) if is_dataclass(part) else ():
+        default = f.default if f.default_factory is MISSING else f.default_factory()
+        value = all_settings(part).get(f.name, MISSING)
+        same = isinstance(value, _PLAIN) and value == default
+        empty = isinstance(value, dict | list | tuple) and not value and not default
+        found += [f.name] if f.init and (value is default or same or empty) else []
+    return found
 
 
 def settings_of_all_starts(runner: Settings, n_replicas: int) -> dict[str, object]:
@@ -143,10 +153,11 @@ class _Recorder:
         self._parents: list[int] = []
 
     def part(self, part: Settings) -> dict[str, Json]:
-        """Record the class of a part and its settings; weights are left out."""
+        """Record the class of a part, its settings and the names of those at their default; weights are left out."""
         given = all_settings(part)
         weights = [x for x in given if x.startswith("initial_") and x.endswith("_state_dict") and given[x] is not None]
-        return self._settings(part, {**given, **dict.fromkeys(weights, _WEIGHTS)})
+        recorded = self._settings(part, {**given, **dict.fromkeys(weights, _WEIGHTS)})
+        return {**recorded, "at_default": list[Json](_own_at_default(part))}
 
     def value(self, value: object) -> Json:
         """Record any value."""

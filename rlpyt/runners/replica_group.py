@@ -2,33 +2,51 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import Literal, get_args
+from typing import Literal, TypeAlias, get_args
 
 import torch.distributed as dist
 
 from rlpyt.core import Agent, Algorithm, Sampler
 from rlpyt.logging import current_logger
 from rlpyt.runners.agreement import Agreement
-from rlpyt.runners.replica_process import Train, check_started, end_of, interrupted_by_an_end, started_replicas
 from rlpyt.settings import Settings, whole
 from rlpyt.types import Kwargs
 from rlpyt.utils.affinity import Affinity, dealt_cpus, optimizer_parts, pinned_to, sampler_part
+from rlpyt.utils.calls import CallServer, call
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.launched import Launched, launcher_store
-from rlpyt.utils.process_group import ProcessGroup, Reduction, check_reduction
-from rlpyt.utils.processes import Worker, available_cores, cores_limited_to, has_own_cores
+from rlpyt.utils.process_group import ProcessGroup, Reduction, ReplicaError, check_reduction
+from rlpyt.utils.processes import (
+    Worker,
+    WorkerError,
+    available_cores,
+    cores_limited_to,
+    has_own_cores,
+    receive_all,
+    stop_workers,
+)
+from rlpyt.utils.progress import Progress
 from rlpyt.utils.replicas import Replicas
 
+_START_METHOD = "forkserver"
 _START_SECONDS = 600.0  # that a replica may be late while environments are built
+_END_SECONDS = 60.0  # that a replica may take to close its sampler, after the last iteration
 
 BatchSizes = Literal["replica", "global"]
 """What batch sizes are given for."""
+Train: TypeAlias = Callable[[], None]
+"""`train` of a runner."""
+Join: TypeAlias = Callable[[int, int, dist.Store], None]
+"""`join` of its group."""
 
 
 @dataclass(eq=False)
@@ -204,7 +222,7 @@ class ReplicaGroup:
             yield
         else:
             with (
-                started_replicas(train, self.join, world_size) as (store, workers),
+                _started_replicas(train, self.join, world_size) as (store, workers),
                 self._as_one_of(0, world_size, store, workers, device),
             ):
                 yield
@@ -216,31 +234,24 @@ class ReplicaGroup:
         """Be replica `rank`, of those that meet at a store, while the block runs; `workers` are ours."""
         hook = sys.excepthook
         try:
-            with interrupted_by_an_end(workers, self._error_of_end):
-                self._group = ProcessGroup(
-                    store,
-                    rank,
-                    world_size,
-                    reduction=self._settings.reduction,
-                    timeout=max(self._settings.replica_timeout, _START_SECONDS),
-                    device=device,
-                    on_wait=partial(check_started, workers),
-                )
-                self.agreement = Agreement(self._group)
-                with self.on_own_cores(self._group):
-                    yield
+            self._group = ProcessGroup(
+                store,
+                rank,
+                world_size,
+                reduction=self._settings.reduction,
+                timeout=max(self._settings.replica_timeout, _START_SECONDS),
+                device=device,
+                on_wait=partial(_check_started, workers),
+            )
+            self.agreement = Agreement(self._group)
+            with self.on_own_cores(self._group):
+                yield
         finally:
             if self._group is not None:
                 self._group.leave()
             if self._launched is None:  # torch marks the lines of later errors by the rank, which is for a launcher
                 sys.excepthook = hook
             self._group, self.agreement, self._cpus = None, Agreement(Replicas()), []
-
-    def _error_of_end(self, worker: Worker) -> Exception | None:
-        """Return the error of a process that has ended while this one trains; None while another error is handled."""
-        if self._group is None:
-            return end_of(worker)
-        return None if self._group.failed else self._group.lost(f"its process {worker.pid} has ended")
 
     def on_own_cores(self, group: ProcessGroup) -> AbstractContextManager[None]:
         """Give this process its share of the cores that replicas have in common, unless it is pinned to others.
@@ -303,3 +314,63 @@ class ReplicaGroup:
             if error is not None:
                 self._group.report(error)
             self._group.leave()
+
+
+# ---- processes of replicas that a run starts on its own machine ----
+
+
+class ReplicaServer(CallServer):
+    """Server of the process of a replica; `port` is that of the store of replica 0, on this machine."""
+
+    def __init__(self, rank: int, progress: Progress, train: Train, join: Join, world_size: int, port: int) -> None:
+        self._train = train
+        join(rank, world_size, dist.TCPStore("127.0.0.1", port, is_master=False))
+
+    def train(self) -> None:
+        """Train."""
+        self._train()
+
+    def close(self) -> None:
+        """Do nothing; the runner has closed everything after its training."""
+
+
+@contextmanager
+def _started_replicas(train: Train, join: Join, world_size: int) -> Iterator[tuple[dist.Store, list[Worker]]]:
+    """Start replicas 1, 2, ... of a run, with copies of the runner, and stop them when the block ends in any way.
+
+    Yields:
+        The store by which they find each other, and the processes.
+    """
+    # Port 0: the system picks one that is free. It listens on this machine only.
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+    workers: list[Worker] = []
+    try:
+        for rank in range(1, world_size):
+            args = (train, join, world_size, port)
+            worker = Worker(
+                rank, ReplicaServer, args, _START_METHOD, has_workers=True, obeys_sigterm=True, role="Replica"
+            )
+            workers.append(worker)
+            worker.send(call(ReplicaServer.train))
+        yield store, workers
+        receive_all(workers, _END_SECONDS)
+    except BaseException:
+        for worker in workers:
+            with suppress(ProcessLookupError):
+                os.kill(worker.pid or 0, signal.SIGTERM)  # it closes its environments
+        raise
+    finally:
+        stop_workers(workers)
+
+
+def _check_started(workers: Sequence[Worker]) -> None:
+    """Raise the error of a replica that has ended before it was in the group."""
+    for worker in workers:
+        if worker.has_ended:
+            try:
+                worker.receive(1.0)
+            except WorkerError as error:
+                raise ReplicaError(f"Replica {worker.rank} ended at its start.\n{error}", worker.rank) from None
+            raise ReplicaError(f"Replica {worker.rank} (pid {worker.pid}) ended at its start.", worker.rank)

@@ -39,7 +39,7 @@ class Rows(ABC):
 
     def __init__(self, training: Training, record_infos: RecordInfos) -> None:
         self._training, self._record_infos = training, record_infos
-        self._row_metrics: Mapping[str, torch.Tensor] | None = None  # of a row that was begun
+        self._row_metrics: Mapping[str, torch.Tensor] = {}  # of the row that is written, or was begun
 
     def plan(self) -> dict[str, object]:
         """Return what the plan says of evaluations."""
@@ -60,8 +60,8 @@ class Rows(ABC):
         """Write one row after `n_done` iterations, or begin it."""
 
     def record_infos(self, traj_infos: Sequence[TrajInfo]) -> None:
-        """Record statistics of trajectories, and of the metrics since the last row: what `_log_infos` does."""
-        self.log.record_infos(traj_infos, self.log.take_metrics() if self._row_metrics is None else self._row_metrics)
+        """Record statistics of trajectories, and of the metrics of the row: what `_log_infos` does."""
+        self.log.record_infos(traj_infos, self._row_metrics)
 
     def complete(self) -> None:  # noqa: B027
         """Write the row that was begun, if there is one, when it can be ended."""
@@ -106,6 +106,7 @@ class RowsOfTraining(Rows):
             logger.record_tabular("NewCompletedTrajs", n_new)
             logger.record_tabular("StepsInTrajWindow", sum(info.Length for info in traj_infos))
             log.record_counters(n_done, new_time)
+        self._row_metrics = log.take_metrics()
         self._record_infos(traj_infos)
         logger.dump_tabular(n_done * self._training.steps_per_itr)
         self._new_completed_trajs = 0
@@ -271,12 +272,11 @@ class RowsOfEvaluations(Rows):
             not_training = self._cum_eval_wait_time if self.beside else self._cum_eval_time
             logger.record_tabular("CumTrainTime", log.seconds - not_training)
             log.record_counters(n_done, train_time)
+        self._row_metrics = log.take_metrics()
+        self._record_infos(result.traj_infos)
         if self._begun and self.evaluator is not None:
-            self._row_metrics = log.take_metrics()  # later those of the next row are among them
-            self._record_infos([])
             self.under_way = logger.hold_tabular(step)
         else:
-            self._record_infos(result.traj_infos)
             logger.dump_tabular(step)
         if n_done == training.n_itr:
             self.complete()
@@ -323,7 +323,6 @@ class RowsOfEvaluations(Rows):
             self._record_infos(result.traj_infos)
 
         self._training.logger.dump_held(row, record)
-        self._row_metrics = None
 
     def _end_early(self) -> None:
         """Write the row under way when a run ends early: without its evaluation, if that is not done."""

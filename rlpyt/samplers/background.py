@@ -167,7 +167,7 @@ class SamplerServer(CallServer):
         return self._sampler.evaluate_agent(itr, **({"deterministic": True} if deterministic else {}))
 
     def load_state_dict(self, state_dict: StateDict) -> int:
-        """Let the sampler go on, and last the global generators; return how many episodes ended by that."""
+        """Load the state of the sampler and last of the global generators; return the number of episodes cut."""
         self._sampler.load_state_dict(state_dict)
         set_global_streams(state_dict["process"])
         return self._sampler.n_cut_episodes
@@ -187,7 +187,7 @@ class SamplerProcess(Worker):
         self.settings = settings
 
     def seen_at(self) -> str:
-        """Return what the process was doing, for messages."""
+        """Return the last known work of the process, for messages."""
         at = self.progress
         seen = f" last seen at environment {at.env_rank}, step {at.step}," if at.step else ""
         return f"The sampler's process (pid {self.pid}), {self.doing},{seen}"
@@ -337,11 +337,11 @@ class BackgroundSampler(Sampler):
         return deepcopy(self.description.traj_info)
 
     def plan(self) -> dict[str, object]:
-        """Return where the work runs."""
+        """Return the entries of the plan; see `rlpyt.core.Sampler`."""
         return {**self.description.plan, "lag": self.lag}
 
     def diagnostics(self) -> Mapping[str, float]:
-        """Return how both sides keep step, and what the sampler itself tells."""
+        """Return the waits of both sides, and the sampler's own numbers."""
         columns = self.coupling.take()
         # The same columns every time: one without any is not asked again, as it would have to finish its batches first.
         if self._has_diagnostics and self._weights is not None:
@@ -378,7 +378,7 @@ class BackgroundSampler(Sampler):
         return {"sampler": sampler, "itr": self.itr, "next": self.next, "ages": ages, "ahead": ahead}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned, before the first batch."""
+        """Load the result of `state_dict`, before the first batch."""
         self.n_cut_episodes = self.settled().ask(call(SamplerServer.load_state_dict, state_dict["sampler"]))
         self.itr, self.next = state_dict["itr"], state_dict["next"]
         self.n_arrived = self.next
@@ -392,7 +392,7 @@ class BackgroundSampler(Sampler):
 
 
 def acting_device(agent: Agent, settings: ProcessSettings, affinity: Kwargs) -> str:
-    """Return where the process of a sampler acts; the CPU where its workers, or action servers, do."""
+    """Return the device on which the process of a sampler acts; the CPU if its workers or action servers do."""
     if not settings.acts_here or "sampler" in affinity:
         return "cpu"
     return Affinity.from_mapping(affinity).device if "cuda_idx" in affinity else str(agent.device)

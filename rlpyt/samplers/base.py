@@ -94,7 +94,7 @@ class BaseSampler(Settings, Sampler):
     all others follow training, also where it is changed later. Not together with `eval_env_kwargs`."""
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot be meant; a subclass adds its own checks and calls this."""
+        """Check the settings; a subclass adds its own checks and calls this."""
         super().__post_init__()
         _check_settings(self)
         self.batch_spec = BatchSpec(whole_setting(self, "batch_T"), whole_setting(self, "batch_B"))
@@ -106,7 +106,7 @@ class BaseSampler(Settings, Sampler):
         self._work: Work | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        """Refuse to copy a sampler that runs: a copy's batches would be other memory than its environments step in."""
+        """Raise an error for a copy of a sampler that runs: its environments would step in other memory."""
         if self.running:
             raise TypeError(
                 f"{type(self).__name__}: it was to be copied or pickled while it runs; expected that before initialize "
@@ -206,7 +206,7 @@ class BaseSampler(Settings, Sampler):
 
     @abstractmethod
     def build(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> Work:
-        """Return what collects and evaluates, over the fleets.
+        """Return the object that collects and evaluates, over the fleets.
 
         Args:
             agent: initialised.
@@ -263,12 +263,12 @@ class BaseSampler(Settings, Sampler):
         return traj_info
 
     def plan(self) -> dict[str, object]:
-        """Return where the work will run."""
+        """Return the entries of the plan; see `rlpyt.core.Sampler`."""
         workers = {} if self._workers is None else {"workers": len(self._workers.specs)}
         return {"sampler": type(self).__name__, **workers}
 
     def diagnostics(self) -> dict[str, float]:
-        """Return what is to be logged of the collection since the last call, by column."""
+        """Return numbers of the collection since the last call for the log, by column."""
         columns: dict[str, float] = {}
         if self.time_breakdown:
             times = work_of(self).times()
@@ -282,7 +282,7 @@ class BaseSampler(Settings, Sampler):
         return self._keeper.noted(work_of(self).why_no_state())
 
     def state_dict(self) -> StateDict:
-        """Return where training environments, streams and recurrent states stand; an evaluation leaves no state.
+        """Return the state of training environments, streams and recurrent states; an evaluation leaves none.
 
         And how many workers were lost: the seeds of the next depend on it.
         """
@@ -290,14 +290,14 @@ class BaseSampler(Settings, Sampler):
         return state if self._workers is None else {**state, "restarts": self._workers.pool.n_restarts}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned, of any number of workers and any class of sampler."""
+        """Load the result of `state_dict`, of any number of workers and any class of sampler."""
         self.n_cut_episodes += self._keeper.load(state_dict, work_of(self))
         if self._workers is not None:
             self._workers.pool.count_restarts(state_dict.get("restarts", 0))
 
 
 def work_of(sampler: BaseSampler) -> Work:
-    """Return what collects and evaluates for a sampler, which must be running."""
+    """Return the object that collects and evaluates for a sampler, which must be running."""
     if not sampler.running or sampler._work is None:
         raise RuntimeError(
             f"{type(sampler).__name__}: it was asked for work, but it is not running; call initialize first, and "
@@ -317,7 +317,7 @@ def threads_of(sampler: BaseSampler) -> int | None:
 
 
 def _check_settings(sampler: BaseSampler) -> None:
-    """Refuse settings that cannot be meant."""
+    """Check the settings."""
     name = type(sampler).__name__
 
     def check_kind(setting: str, holds: Callable[[Any], bool], expected: str) -> None:
@@ -344,7 +344,7 @@ def _check_settings(sampler: BaseSampler) -> None:
 
 
 def _check_evaluation_follows(sampler: BaseSampler, changed: BaseSampler) -> None:
-    """Refuse a change of the training environments that those of evaluation do not follow."""
+    """Check that the environments of evaluation follow a change of those of training."""
     both = [(one.env_kwargs or {}, one.eval_env_kwargs or {}) for one in (sampler, changed)]
     # By their texts: a value may be an array, which has no one answer to ==. A large one is to be written whole.
     with np.printoptions(threshold=sys.maxsize, floatmode="unique"):
@@ -361,7 +361,7 @@ def _check_evaluation_follows(sampler: BaseSampler, changed: BaseSampler) -> Non
 
 
 def eval_size_of(sampler: BaseSampler) -> tuple[int, list[int | None], int]:
-    """Return how much an evaluation runs: environments, the quota of episodes of each, and its steps at most.
+    """Return the size of an evaluation: environments, the quota of episodes of each, and its steps at most.
 
     An environment without an episode to run is left out.
     """

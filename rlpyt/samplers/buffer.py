@@ -174,7 +174,7 @@ def example_of(agent: Agent, spaces: EnvSpaces, env_info: Buffer) -> Samples:
 
 
 def _first_row(agent: Agent, name: str, buffer: Buffer) -> Buffer:
-    """Return what an agent's `step` gave for the one row of an example."""
+    """Return the result of an agent's `step` for the one row of an example."""
     buffer = numpify_buffer(buffer)
     for leaf in buffer_leaves(buffer):
         if np.ndim(leaf) == 0 or len(leaf) != 1:

@@ -129,11 +129,11 @@ class ActingPart:
             self.actor.reset_one(int(b))
 
     def state_dict(self) -> StateDict:
-        """Return where environments and actor stand."""
+        """Return the states of environments and actor."""
         return joined([self.envs.state_dict(), {"actors": [piece(self.envs.ranks, self.actor.state_dict())]}])
 
     def load_state_dict(self, state_dict: StateDict) -> Loaded:
-        """Take over what `state_dict` returned, of parts with the same environments or others."""
+        """Load the result of `state_dict`, of parts with the same environments or others."""
         loaded = self.envs.load_state_dict(state_dict) or Loaded()
         self.actor.load_state_dict(dealt(state_dict["actors"], self.envs.ranks))
         return loaded
@@ -202,11 +202,11 @@ class Collector(Environments):
             part.envs.wake()
 
     def state_dict(self) -> StateDict:
-        """Return where environments and actors stand."""
+        """Return the states of environments and actors."""
         return joined(part.state_dict() for part in self.parts)
 
     def load_state_dict(self, state_dict: StateDict) -> Loaded:
-        """Take over what `state_dict` returned, of a collector of any parts."""
+        """Load the result of `state_dict`, of a collector of any parts."""
         return Loaded.merge([part.load_state_dict(state_dict) for part in self.parts])
 
     def why_no_state(self) -> str | None:

@@ -43,7 +43,7 @@ class CpuSampler(WorkerSettings, BaseSampler):
         return self._workers.check_and_build()
 
     def build(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> RemoteCollectors:
-        """Let the workers collect and evaluate."""
+        """Collect and evaluate in the workers."""
         assert self._workers is not None, "start comes first"
         return RemoteCollectors(self._workers, agent, check, rows)
 

@@ -286,7 +286,7 @@ class EvaluatorProcess(EvaluatorBeside):
         self._watch = Watch(self._workers, self._timeout)
 
     def result(self, wait: bool) -> tuple[EvalResult, float] | None:
-        """Return what the evaluation under way gave, or None."""
+        """Return the result of the evaluation under way, or None."""
         if self._watch is None:
             raise RuntimeError(
                 "The evaluator was asked for a result, and no evaluation is under way; call start first."

@@ -20,10 +20,9 @@ from rlpyt.envs import (
     make_vector_env,
     makes_vector_env,
 )
-from rlpyt.envs.check import examine_env
+from rlpyt.envs.check import examine_env, examine_vector_env
 from rlpyt.envs.state_check import why_not_restored
 from rlpyt.envs.state_data import GENERATORS
-from rlpyt.envs.vector_check import examine_vector_env
 from rlpyt.logging import current_logger
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs
@@ -46,7 +45,7 @@ class Built(NamedTuple):
     spaces: EnvSpaces
 
     def check_spaces(self, expected: EnvSpaces) -> None:
-        """Refuse spaces with other rows than expected: numpy would broadcast a small one in silence."""
+        """Check that spaces have the expected rows: numpy would broadcast a small one silently."""
         if not (same_rows(self.spaces.observation, expected.observation) and self.spaces.action == expected.action):
             raise EnvError(
                 f"{self.name} ({self.noun} of rank {', '.join(map(str, self.ranks))}): its spaces are "
@@ -67,7 +66,7 @@ class Check(NamedTuple):
     """Why evaluation environments cannot be set back to how they were built."""
 
     def accept(self, built: list[Built]) -> None:
-        """Refuse environments whose spaces are not those of the one that was checked."""
+        """Check that all environments have the spaces of the one that was checked."""
         for one in built:
             one.check_spaces(self.examples.spaces)
 
@@ -127,7 +126,7 @@ def _checked(spec: FleetSpec, env: EnvAdapter, seed: int, env_seed: int) -> Chec
 
 @contextmanager
 def _torch_as_it_was() -> Iterator[None]:
-    """Refuse an environment that changes what torch makes of the agent's networks."""
+    """Check that an environment has not changed settings of torch that the agent's networks depend on."""
     dtype, grad = torch.get_default_dtype(), torch.is_grad_enabled()
     yield
     changed = []
@@ -176,7 +175,7 @@ class Fleet:
         return Built(self._envs[0].name, noun, ranks, self._envs[0].spaces)
 
     def _advice(self, cause: BaseException | None, was_checked: bool) -> str:
-        """Return what to do if a process can hold only one environment, or two are in each other's way."""
+        """Return advice for the case that a process can hold only one environment."""
         text, is_evaluation = "", self.spec.role is FleetRole.EVAL
         if (self._envs or is_evaluation) and isinstance(cause, RuntimeError | OSError):
             alone = (
@@ -268,7 +267,7 @@ class FleetServer(CallServer):
             set_seed(stream_seed(spec.seed, self.stream, progress.env_rank, spec.restarts))
 
     def check(self) -> Check:
-        """Build, try and close one environment; return what it is like."""
+        """Build, try and close one environment; return the result of the check."""
         return check_one(self.specs[FleetRole.TRAIN])
 
     def build(self) -> list[Built]:
@@ -286,7 +285,7 @@ class FleetServer(CallServer):
         self.training.wake()
 
     def state_dict(self) -> StateDict:
-        """Return where the training environments and this process's generators stand."""
+        """Return the states of the training environments and of this process's generators."""
         state, ranks = self.training.state_dict(), self.specs[FleetRole.TRAIN].env_ranks
         if not self.own_generators:
             return state
@@ -294,7 +293,7 @@ class FleetServer(CallServer):
         return joined([state, {"streams": [piece(ranks, own)]}])
 
     def load_state_dict(self, state_dict: StateDict) -> Loaded:
-        """Take over what `state_dict` returned."""
+        """Load the result of `state_dict`."""
         loaded = self.training.load_state_dict(state_dict) or Loaded()
         if not self.own_generators:
             return loaded

@@ -69,7 +69,7 @@ class FleetSpec:
         return [stream_seed(self.seed, self.role.env_stream, rank, itr) for rank in self.env_ranks]
 
     def env_seeds(self) -> list[int]:
-        """Return what an EnvCls with a parameter `env_seed` is given, of each environment."""
+        """Return the `env_seed` of each environment, for an EnvCls with that parameter."""
         stream = Role.ENV_MADE if self.role is FleetRole.TRAIN else Role.EVAL_ENV_MADE
         offset = self.restarts * self.global_B
         return [stream_seed(self.seed, stream, rank + offset) for rank in self.env_ranks]
@@ -103,7 +103,7 @@ Specs = Mapping[FleetRole, FleetSpec]
 
 
 def quotas(n_envs: int, max_trajectories: int | None) -> list[int | None]:
-    """Return how many episodes every environment runs: an even share of `max_trajectories`, or None for no limit."""
+    """Return the number of episodes of every environment: an even share of `max_trajectories`, or None for no limit."""
     if max_trajectories is None:
         return [None] * n_envs
     share, rest = divmod(max_trajectories, n_envs)

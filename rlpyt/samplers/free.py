@@ -159,11 +159,11 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
     # ---- what it tells ----
 
     def plan(self) -> dict[str, object]:
-        """Return where the work runs."""
+        """Return the entries of the plan; see `rlpyt.core.Sampler`."""
         return {**super().plan(), "lag": "free"}
 
     def diagnostics(self) -> Mapping[str, float]:
-        """Return how both sides keep step, the times of copier and lock, and what the sampler itself tells."""
+        """Return the waits of both sides, the times of copier and lock, and the sampler's own numbers."""
         waited = self._copier_waited + self._lock.seconds_waited
         columns = {"CopierTime": self._copier_seconds, "LockTime": waited - self._told_wait}
         self._copier_seconds, self._told_wait = 0.0, waited
@@ -188,7 +188,7 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
         return {**super().state_dict(), "ended": self.traj_states.saved(self._ended)}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned, before the first batch."""
+        """Load the result of `state_dict`, before the first batch."""
         super().load_state_dict(state_dict)
         self.n_collected = self._n_handed_over = self.next
         self._ended = self.traj_states.restored(state_dict["ended"], self.new_traj_info)

@@ -114,7 +114,7 @@ class RemotePart(Part):
         self._pool.ask({w: call(EnvServer.reset, self._role, seeds=share) for w, share in shares.items()})
 
     def send(self, t: int) -> None:
-        """Let the workers take the actions of row t."""
+        """Send the workers to step with the actions of row t."""
         if self.progress is not None:
             self.progress.step += 1
             self.progress.row = t
@@ -126,7 +126,7 @@ class RemotePart(Part):
         return [completed for reply in replies if reply for completed in reply]
 
     def wake(self) -> None:
-        """Let the workers reset the environments that rest, while this process goes on."""
+        """Reset the environments that rest in the workers, while this process goes on."""
         self._pool.post(dict.fromkeys(self._workers, Message.of(call(EnvServer.wake))))
 
     def ready(self) -> None:
@@ -134,11 +134,11 @@ class RemotePart(Part):
         self._pool.settle(self._workers)
 
     def state_dict(self) -> StateDict:
-        """Return where the environments of every worker stand."""
+        """Return the states of the environments of every worker."""
         return joined(self._pool.ask(dict.fromkeys(self._workers, call(EnvServer.state_dict))))
 
     def load_state_dict(self, state_dict: StateDict) -> Loaded:
-        """Take over what `state_dict` returned, of any workers."""
+        """Load the result of `state_dict`, of any workers."""
         states = {w: selected(state_dict, ranks) for w, ranks in self._ranks_of.items()}
         return Loaded.merge(self._pool.ask({w: call(EnvServer.load_state_dict, s) for w, s in states.items()}))
 
@@ -159,7 +159,7 @@ class GpuSampler(WorkerSettings, BaseSampler):
     run may have the dictionaries instead, as `sampler`."""
 
     def __post_init__(self) -> None:
-        """Refuse action servers without an environment, and affinities that are none."""
+        """Check that every action server has an environment and a valid affinity."""
         super().__post_init__()
         self._n_served: list[int] = []  # workers of each action server; empty where this process acts
         _affinities_of_servers(self, {})
@@ -196,7 +196,7 @@ class GpuSampler(WorkerSettings, BaseSampler):
         return _work_over(self, self._workers, self._specs, agent, check, rows)
 
     def plan(self) -> dict[str, object]:
-        """Return where the work runs."""
+        """Return the entries of the plan; see `rlpyt.core.Sampler`."""
         n_served = self._n_served
         return super().plan() | ({"servers": len(n_served), "workers": sum(n_served)} if n_served else {})
 
@@ -251,7 +251,7 @@ class ActionServer(Collects):
         set_seed(stream_seed(spec.seed, Role.SAMPLER, progress.env_rank, spec.restarts + 1))
 
     def check(self) -> Check:
-        """Build, try and close one environment in a worker; return what it is like."""
+        """Build, try and close one environment in a worker; return the result of the check."""
         return self._workers.check()
 
     def build(self) -> list[Built]:
@@ -277,7 +277,7 @@ Servers = Sequence[tuple[Affinity, str | None]]
 
 
 def _affinities_of_servers(sampler: GpuSampler, affinity: Kwargs) -> Servers:
-    """Return where every action server runs; none where the process of the sampler selects the actions.
+    """Return the affinity of every action server; none if the process of the sampler selects the actions.
 
     The affinity of the run says which there are, where the setting does not.
     """

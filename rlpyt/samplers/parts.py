@@ -56,11 +56,11 @@ class Environments(ABC):
 
     @abstractmethod
     def state_dict(self) -> StateDict:
-        """Return where every environment, trajectory and actor stands, as pieces (see `states`)."""
+        """Return the states of environments, trajectories and actors, as pieces (see `states`)."""
 
     @abstractmethod
     def load_state_dict(self, state_dict: StateDict) -> Loaded | None:
-        """Take over what `state_dict` returned, of any parts; an environment that cannot is treated as lost.
+        """Load the result of `state_dict`, of any parts; an environment that cannot is treated as lost.
 
         Returns:
             What was lost; None says nothing.
@@ -193,13 +193,13 @@ class LocalPart(Part):
         self._traj_infos[b] = self._new_traj_info()
 
     def _step_traj_info(self, t: int, b: int, reward: float, done: bool, info: Info) -> None:
-        """Let the statistics of the user's own class see all of row t."""
+        """Step the statistics of a TrajInfo of the user's with all of row t."""
         rows = self.rows
         agent_info = None if rows.agent_info is None else rows.agent_info[t, b]
         self._traj_infos[b].step(rows.observation[t, b], rows.action[t, b], reward, done, agent_info, InfoDict(info))
 
     def state_dict(self) -> StateDict:
-        """Return where every environment and trajectory stands, and the row after the batch."""
+        """Return the states of environments and trajectories, and the row after the batch."""
         infos = [saved_info(info) for info in self._traj_infos]
         envs = [self._saved_env(b) for b in range(len(self.ranks))]
         state = {
@@ -215,7 +215,7 @@ class LocalPart(Part):
         return {"parts": [piece(self.ranks, state)]}
 
     def load_state_dict(self, state_dict: StateDict) -> Loaded:
-        """Take over what `state_dict` returned, for other parts too; environments that cannot are lost."""
+        """Load the result of `state_dict`, for other parts too; environments that cannot are lost."""
         state = dealt(state_dict["parts"], self.ranks)
         for leaf, saved in zip(buffer_leaves(self.rows.after), state["last_row"], strict=True):
             leaf[...] = saved.numpy()

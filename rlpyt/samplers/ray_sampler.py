@@ -29,7 +29,7 @@ from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.calls import AnyCall
 from rlpyt.utils.processes import START_METHODS, WorkerError
 from rlpyt.utils.progress import Progress
-from rlpyt.utils.ray_cluster import RayConnection, RayNode
+from rlpyt.utils.ray_cluster import NodeActor, RayConnection, RayNode
 from rlpyt.utils.shared_memory import dumps, dumps_by_value, shared_array, unsendable
 from rlpyt.utils.watched import Picklable, receive_asking
 from rlpyt.utils.worker_main import Failure, keep_to_one_thread, leave_stop_signals_to_master
@@ -120,7 +120,7 @@ class RayWatch:
         self._progress: dict[int, Progress] = {}
 
     def allot(self, rank: int) -> bytes:
-        """Return where a new worker notes its progress."""
+        """Return the memory in which a new worker notes its progress."""
         self._progress[rank] = Progress(shared_array(Progress.SIZE, np.int64))
         return dumps(self._progress[rank])
 
@@ -129,16 +129,12 @@ class RayWatch:
         return {rank: progress.numbers() for rank, progress in self._progress.items()}
 
 
-class Node:
-    """Node with workers of the run, as the master knows it."""
+class Node(NodeActor):
+    """Node with workers of the run, and its watch, as the master knows it."""
 
     def __init__(self, connection: RayConnection, node: RayNode) -> None:
-        self._ray, self.node_id, self.name, self.n_cores = connection.ray, node.node_id, node.name, node.n_cores
-        self.lost = ""
-        """How it was lost; empty while it lives."""
-        self.watch = connection.start(node.node_id, RayWatch)
-        self._look: object = None  # that has no answer yet
-        self._asked, self._has_answered = 0.0, False
+        super().__init__(connection, node, RayWatch)
+        self._has_answered = False
 
     def look(self, workers: Sequence[RayWorker], timeout: float, wait: float = 0.0) -> None:
         """Note what workers on this node are at, as far as that is known by now, and whether the node is lost.
@@ -148,24 +144,15 @@ class Node:
             timeout: seconds that the node may go without an answer, once it has given the first.
             wait: seconds to wait for an answer of now; 0 takes one that was asked for before.
         """
-        if self._look is None or wait:
-            self._look, self._asked = self.watch.look.remote(), time.monotonic()
-        try:
-            numbers = self._ray.get(self._look, timeout=wait)
-        except self._ray.exceptions.GetTimeoutError:
-            patience = timeout if self._has_answered else START_SECONDS
-            if time.monotonic() - self._asked > patience:
-                self.lost = (
-                    f"was lost: its node has not answered for {patience:g} s. If its network may be silent for "
-                    "that long, raise the sampler's node_timeout."
-                )
-        except self._ray.exceptions.RayError:
-            self.lost = "was lost with its node."
-        else:
-            self._look, self._has_answered = None, True
-            for worker in workers:
-                if worker.heard < self._asked:  # else its reply, or its start, is newer
-                    worker.progress.array[:] = numbers.get(worker.rank, worker.progress.array)
+        if self.question is None or wait:
+            self.ask(self.remote.look.remote())
+        numbers = self.answer(timeout if self._has_answered else START_SECONDS, wait)
+        if numbers is None:
+            return
+        self._has_answered = True
+        for worker in workers:
+            if worker.heard < self.asked:  # else its reply, or its start, is newer
+                worker.progress.array[:] = numbers.get(worker.rank, worker.progress.array)
 
 
 class RayWorker:
@@ -176,7 +163,7 @@ class RayWorker:
     def __init__(self, rank: int, node: Node, n_cores: int, server: bytes, kind: RayWorkers) -> None:
         self.rank, self.node, self.progress, self._kind = rank, node, Progress(), kind
         self.remote = kind.connection.start(node.node_id, RayServer, rank, server, n_cores=n_cores)
-        self._start, self._asked = self.remote.note.remote(node.watch.allot.remote(rank)), time.monotonic()
+        self._start, self._asked = self.remote.note.remote(node.remote.allot.remote(rank)), time.monotonic()
         self.heard = self._asked
         """When its last reply came, or it was started."""
         self.pending: object = None
@@ -203,7 +190,8 @@ class RayWorker:
                 f"cannot start: Ray has not started it for {START_SECONDS:g} s. Its cores may be taken: `ray status` "
                 "shows by how much work. End that, lower n_workers, or add nodes."
             )
-        return self.node.lost
+        hint = "If its network may be silent for that long, raise the sampler's node_timeout."
+        return f"was lost: its node {self.node.lost}. {hint}" if self.node.lost else ""
 
     def receive(self, timeout: float = 300.0) -> Picklable:
         """Return the reply that has arrived, after its rows were copied; or raise the error in its place."""
@@ -316,7 +304,7 @@ class RayWorkers:
         return [worker for worker in workers if worker.why_lost()]
 
     def stop(self, workers: Sequence[RayWorker], seconds: float | None = None) -> None:
-        """Let workers close their environments, and end them."""
+        """Close the environments of workers, and end them."""
         ray = self.connection.ray
         closing = [worker.remote.close.remote() for worker in workers if not worker.node.lost]
         if closing:
@@ -327,7 +315,7 @@ class RayWorkers:
     def close(self) -> None:
         """End what is left on the nodes, and disconnect."""
         for node in self._nodes:
-            self.connection.ray.kill(node.watch)
+            self.connection.ray.kill(node.remote)
         self._shared, self._store, self._weights = None, None, (-1, None)
         self.connection.close()
 
@@ -349,7 +337,7 @@ class RaySampler(CpuSampler):
     second. Ray itself sees the end of a process within two seconds or so."""
 
     def __post_init__(self) -> None:
-        """Refuse times that are none."""
+        """Check the settings."""
         super().__post_init__()
         if not self.node_timeout > 1:
             raise ValueError(
@@ -386,7 +374,7 @@ class RaySampler(CpuSampler):
         return self._workers.check_and_build()
 
     def build(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> RemoteCollectors:
-        """Let the workers collect and evaluate; their columns are copied into the rows with every reply."""
+        """Collect and evaluate in the workers, whose columns are copied into the rows with every reply."""
         assert self._workers is not None, "start comes first"
         assert self._kind is not None, "it has started the workers"
         self._kind.rows = [some[FleetRole.TRAIN] for some in self._workers.rows_of_each(rows)]

@@ -29,7 +29,7 @@ class SerialSampler(BaseSampler):
     environments, which step in threads of their own."""
 
     def __post_init__(self) -> None:
-        """Refuse a part without an environment."""
+        """Check that every part has an environment."""
         super().__post_init__()
         if whole_setting(self, "n_parts") > self.batch_spec.B:
             raise ValueError(

@@ -94,7 +94,7 @@ class WeightStore:
 
     @torch.no_grad()
     def take(self, agent: Agent, version: int | None = None) -> int:
-        """Let an agent of this process, on any device, act by a version; return which.
+        """Load a version into an agent of this process, on any device; return its number.
 
         Args:
             agent: the same at every call.
@@ -160,7 +160,7 @@ class WeightStore:
 
 
 def _contents(agent: Agent) -> tuple[dict[str, torch.Tensor], dict[str, object]]:
-    """Return what an agent acts by now: tensors by name, and all else, in which an extra state is pickled."""
+    """Return the current content of an agent: tensors by name, and all else, in which an extra state is pickled."""
     tensors: dict[str, torch.Tensor] = {}
     rest: dict[str, object] = {}
     for name, value in agent.networks.acting_modules().state_dict(keep_vars=True).items():
@@ -174,7 +174,7 @@ def _contents(agent: Agent) -> tuple[dict[str, torch.Tensor], dict[str, object]]
 
 
 def _take_rest(agent: Agent, rest: bytes, before: bytes) -> None:
-    """Let an agent have extra state and attributes, as far as they are others than before: it may count in its own."""
+    """Set extra state and attributes of an agent that differ from the version before: it may have set others itself."""
     had = pickle.loads(before) if before else {}
     for name, value in pickle.loads(rest).items():
         if name in had and value == had[name]:

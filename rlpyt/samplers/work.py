@@ -67,7 +67,7 @@ class WorkHere(Environments):
             return self.collector.collect_batch(itr, *(() if first_t is None else (first_t,)))
 
     def wake(self) -> None:
-        """Let the environments that rest be reset, right after a batch."""
+        """Begin to reset the environments that rest, right after a batch."""
         self.collector.wake()
         self.collector.stopwatch.lap(self.collector.parts[0].envs.waits_for)
 
@@ -155,7 +155,7 @@ class RemoteCollectors(Environments):
         self._weights: WeightStore | None = None  # once the processes have the agent
 
     def collect(self, itr: int, first_t: int | None = None) -> list[CompletedTraj]:
-        """Let the processes fill their columns of the batch; return the completed trajectories."""
+        """Fill the columns of the batch in all processes; return the completed trajectories."""
         start = perf_counter()
         self._start(publish=True)
         for worker in self._pool.workers:
@@ -165,11 +165,11 @@ class RemoteCollectors(Environments):
         return [traj for some in completed for traj in some]
 
     def wake(self) -> None:
-        """Let the processes reset the environments that rest, while this one goes on."""
+        """Reset the environments that rest in the processes, while this one goes on."""
         self._pool.post(dict.fromkeys(range(len(self._rows)), Message.of(call(Collects.wake))))
 
     def evaluate(self, itr: int, on_progress: Callable[[int], None], deterministic: bool) -> EvalResult:
-        """Let the processes run their shares of the quota."""
+        """Run the quota in shares of the processes."""
         self._start(publish=True)
         workers = self._pool.workers
         for worker in workers:
@@ -190,7 +190,7 @@ class RemoteCollectors(Environments):
         return joined(self._workers.ask_all(call(Collects.state_dict)))
 
     def load_state_dict(self, state_dict: StateDict) -> Loaded:
-        """Take over what `state_dict` returned, of any number of processes."""
+        """Load the result of `state_dict`, of any number of processes."""
         self._start()
         states = [selected(state_dict, some) for some in self._workers.ranks]
         return Loaded.merge(self._pool.ask({rank: call(Collects.load_state_dict, s) for rank, s in enumerate(states)}))

@@ -58,7 +58,7 @@ class WorkerSettings(Settings, Sampler):
     processes of the run alone."""
 
     def __post_init__(self) -> None:
-        """Refuse workers without an environment, and times that are none."""
+        """Check the settings."""
         super().__post_init__()
         name, B = type(self).__name__, self.batch_spec.B
         if self.n_workers is not None:
@@ -98,7 +98,7 @@ class WorkerSettings(Settings, Sampler):
 
 
 def check_n_workers(settings: WorkerSettings, n_workers: int, B: int, what: str) -> None:
-    """Refuse a number of workers that there are not enough environments for, or too few."""
+    """Check that there is an environment for each worker, and enough workers."""
     if not settings.n_parts <= n_workers <= B:
         raise ValueError(
             f"{type(settings).__name__}: {what} {n_workers}; expected {settings.n_parts} to batch_B, {B}: every "
@@ -189,17 +189,17 @@ class Workers(Generic[S]):
         return [specs[FleetRole.TRAIN].env_ranks for specs in self.specs]
 
     def check_and_build(self) -> Check:
-        """Let the first worker check an environment, then all build theirs, like it; return the result of the check."""
+        """Check an environment in the first worker, then build all, like it; return the result of the check."""
         check = self.check()
         self.build(check.accept)
         return check
 
     def check(self) -> Check:
-        """Let the first worker build, try and close one environment; return what it is like."""
+        """Build, try and close one environment in the first worker; return the result of the check."""
         return self.pool.ask({0: call(FleetServer.check)})[0]
 
     def build(self, accept: Callable[[list[Built]], None] = lambda built: None) -> list[Built]:
-        """Let all build their environments; return what each fleet is like, each accepted, of later workers too."""
+        """Build all environments and return their fleets; `accept` checks these, and those of later workers too."""
         calls = dict.fromkeys(range(len(self.specs)), call(FleetServer.build))
         return [built for some in self.pool.set_up(calls, accept) for built in some]
 
@@ -223,7 +223,7 @@ class Workers(Generic[S]):
         return dealt
 
     def columns(self) -> dict[str, int]:
-        """Return what is to be logged of the workers, by column."""
+        """Return numbers of the workers for the log, by column."""
         return {"WorkerRestarts": self.pool.n_restarts} if self._sampler.restart_workers else {}
 
 

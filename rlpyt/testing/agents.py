@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlpyt.core import Agent, example_inputs
-from rlpyt.spaces import EnvSpaces, Space, null_action, null_value, to_env
+from rlpyt.core import Agent
+from rlpyt.spaces import EnvSpaces, Space, null_value, to_env
 from rlpyt.testing.expect import expect, expect_close, random_batch, reloaded, seeded
 from rlpyt.types import AgentInputs, AgentStep
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
@@ -46,7 +46,6 @@ def check_agent(
     inputs = _inputs(env_spaces, B, seed)
     agent, twin, other = (_made(make_agent, env_spaces, prepare, s) for s in (seed, seed, seed + 1))
     name = type(agent).__name__
-    _check_example(name, agent, env_spaces)
     steps, again = (_sampled(one, B, inputs, seed) for one in (agent, twin))
     for step in steps:
         _check_step(name, step, env_spaces, B)
@@ -83,13 +82,6 @@ def _inputs(env_spaces: EnvSpaces, B: int, seed: int) -> AgentInputs:
     observation, action = (random_batch(space, (B,), rng) for space in env_spaces)
     inputs: AgentInputs = torchify_buffer(AgentInputs(observation, action, rng.normal(size=B).astype(np.float32)))
     return inputs
-
-
-def _check_example(name: str, agent: Agent, env_spaces: EnvSpaces) -> None:
-    null = (null_value(env_spaces.observation), null_action(env_spaces.action), np.float32(0))
-    expected = buffer_func(torchify_buffer(null), lambda x: x[None])
-    given = tuple(example_inputs(agent.env_spaces))
-    expect_close(f"{name}: null rows of env_spaces", given, expected, "null inputs, [1, ...]")
 
 
 def _sampled(agent: Agent, B: int, inputs: AgentInputs, seed: int, n: int = 6) -> list[AgentStep]:

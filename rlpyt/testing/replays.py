@@ -65,13 +65,16 @@ def check_replay(make_replay: Callable[[], Replay], rows: SamplesToBuffer, *, ba
     replay, twin = make_replay(), make_replay()
     name = type(replay).__name__
     expect_raises(RuntimeError, f"{name}: sampling from an empty replay", lambda: replay.sample_batch(batch_size))
+
+    def append(start: int, end: int, *to: Replay) -> None:
+        for one in to:
+            one.append_samples(rows[start:end])
+            came = one.check_valid()
+            expect(came == (True, ""), f"{name}: check_valid at row {end}", came, "(True, '')")
+
     T, most = len(rows.reward), len(rows.reward) // 2
     for start, end in _chunks(0, most):
-        for one in (replay, twin):
-            one.append_samples(rows[start:end])
-            expect(
-                one.check_valid() == (True, ""), f"{name}: check_valid at row {end}", one.check_valid(), "(True, '')"
-            )
+        append(start, end, replay, twin)
     expect_raises(ValueError, f"{name}: sampling a batch of size 0", lambda: replay.sample_batch(0))
     batch = replay.sample_batch(batch_size)
     kept = buffer_func(batch, torch.clone)
@@ -83,11 +86,7 @@ def check_replay(make_replay: Callable[[], Replay], rows: SamplesToBuffer, *, ba
         expected = "the same as without loading"
         came, reference = loaded.sample_batch(batch_size), replay.sample_batch(batch_size)
         expect_close(f"{name}: batches after state_dict went through a file", came, reference, expected)
-        for one in (replay, loaded):
-            one.append_samples(rows[start:end])
-            expect(
-                one.check_valid() == (True, ""), f"{name}: check_valid at row {end}", one.check_valid(), "(True, '')"
-            )
+        append(start, end, replay, loaded)
         _check_batch(name, reference, rows, batch_size)
     expect_close(f"{name}: a batch after later writes", batch, kept, "the batch as it was drawn, in memory of its own")
 

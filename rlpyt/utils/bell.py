@@ -15,17 +15,26 @@ class Bell:
     """Count of finished work, with a pipe to sleep on; sent to other processes by `rlpyt.utils.shared_memory.dumps`.
 
     One process rings and one waits. Neither needs the process that made the bell, but while it is sent.
+
+    Args:
+        of: count, process and descriptors of the bell that was sent; None makes a new one.
     """
 
-    def __init__(self) -> None:
-        self._set(shared_array(1, np.int64), *os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC))
-
-    def _set(self, count: np.ndarray, reads: int, writes: int) -> None:
-        self._count, self._reads, self._writes = count, reads, writes
-        self._poller = poll_for([reads])
+    def __init__(self, of: tuple[np.ndarray, int, int, int] | None = None) -> None:
+        if of is None:
+            self._count = shared_array(1, np.int64)
+            self._reads, self._writes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        else:
+            self._count, pid, *ends = of
+            how = os.O_NONBLOCK | os.O_CLOEXEC
+            self._reads, self._writes = (
+                os.open(f"/proc/{pid}/fd/{fd}", how | mode)
+                for fd, mode in zip(ends, (os.O_RDONLY, os.O_WRONLY), strict=True)
+            )
+        self._poller = poll_for([self._reads])
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _received, (self._count, os.getpid(), self._reads, self._writes)
+        return Bell, ((self._count, os.getpid(), self._reads, self._writes),)
 
     @property
     def count(self) -> int:
@@ -49,10 +58,3 @@ class Bell:
         for fd in (self._reads, self._writes):
             with suppress(OSError):
                 os.close(fd)
-
-
-def _received(count: np.ndarray, pid: int, reads: int, writes: int) -> Bell:
-    bell = Bell.__new__(Bell)
-    ends = ((reads, os.O_RDONLY), (writes, os.O_WRONLY))
-    bell._set(count, *(os.open(f"/proc/{pid}/fd/{fd}", how | os.O_NONBLOCK | os.O_CLOEXEC) for fd, how in ends))
-    return bell

@@ -25,7 +25,7 @@ from multiprocessing.process import BaseProcess
 
 from rlpyt.utils.worker_main import MASTER_OF_FORKSERVER, ONE_THREAD, STOP_SIGNALS
 
-PRELOAD = ("rlpyt.utils.forkserver_signals", "rlpyt.utils.forkserver_socket", "rlpyt.utils.processes", "rlpyt.samplers")
+PRELOAD = ("rlpyt.utils.forkserver", "rlpyt.utils.processes", "rlpyt.samplers")
 """Modules that the forkserver imports, so that its processes have them."""
 _LONGEST_TEMPORARY = 74  # letters, beside "/pymp-xxxxxxxx/listener-xxxxxxxx"
 

@@ -10,6 +10,19 @@ import numpy as np
 _BEAT_SECONDS = 0.5
 
 
+class _Cell:
+    """Number of a note, as an attribute."""
+
+    def __init__(self, place: int) -> None:
+        self._place = place
+
+    def __get__(self, note: Progress, cls: type[Progress]) -> int:
+        return note._cells[self._place]
+
+    def __set__(self, note: Progress, number: int) -> None:
+        note._cells[self._place] = number
+
+
 class Progress:
     """Note of where a worker is, by name.
 
@@ -20,27 +33,16 @@ class Progress:
     SIZE = 5
     __slots__ = ("_cells", "array")
 
+    env_rank = _Cell(0)
+    """Global rank of the environment at hand."""
+    step = _Cell(1)
+    """Steps so far; each counts once for all environments that are stepped together."""
+    episodes = _Cell(3)
+    """Episodes that the evaluation at hand has completed; its steps, where only they are limited."""
+
     def __init__(self, array: np.ndarray | None = None) -> None:
         self.array = np.zeros(self.SIZE, np.int64) if array is None else array
         self._cells = self.array.data  # half the time of an index into the array
-
-    @property
-    def env_rank(self) -> int:
-        """Global rank of the environment at hand."""
-        return int(self._cells[0])
-
-    @env_rank.setter
-    def env_rank(self, rank: int) -> None:
-        self._cells[0] = rank
-
-    @property
-    def step(self) -> int:
-        """Steps so far; each counts once for all environments that are stepped together."""
-        return int(self._cells[1])
-
-    @step.setter
-    def step(self, step: int) -> None:
-        self._cells[1] = step
 
     @property
     def row(self) -> int | None:
@@ -50,15 +52,6 @@ class Progress:
     @row.setter
     def row(self, row: int | None) -> None:
         self._cells[2] = 0 if row is None else row + 1
-
-    @property
-    def episodes(self) -> int:
-        """Episodes that the evaluation at hand has completed; its steps, where only they are limited."""
-        return int(self._cells[3])
-
-    @episodes.setter
-    def episodes(self, episodes: int) -> None:
-        self._cells[3] = episodes
 
     def beat(self) -> None:
         """Give a sign of life, while workers of its own are waited for."""

@@ -6,6 +6,7 @@ import os
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
@@ -102,6 +103,44 @@ class RayConnection:
         if self._is_own and self.ray.is_initialized():
             with _kept_handlers():
                 self.ray.shutdown()
+
+
+class NodeActor:
+    """Actor of this process on a node, which is asked one question at a time, and whether the node is lost.
+
+    The arguments are those of `RayConnection.start`.
+    """
+
+    def __init__(self, connection: RayConnection, node: RayNode, Actor: type, *args: object, **resources: Any) -> None:
+        self.ray, self.node_id, self.name, self.n_cores = connection.ray, node.node_id, node.name, node.n_cores
+        self.remote = connection.start(node.node_id, Actor, *args, **resources)
+        self.lost = ""
+        """How the node was lost, after "it"; empty while it lives."""
+        self.asked = 0.0
+        """When the last question was asked."""
+        self.question: Any = None
+        """Its reply to come; None once it has come."""
+
+    def ask(self, question: Any) -> None:
+        """Ask: the question is what a method of the actor has returned."""
+        self.question, self.asked = question, time.monotonic()
+
+    def answer(self, patience: float, seconds: float = 0.0) -> Any:
+        """Return the reply, None where it does not come within some seconds.
+
+        A node is lost that does not reply with patience, or whose actor is gone.
+        """
+        try:
+            reply = self.ray.get(self.question, timeout=seconds)
+        except self.ray.exceptions.GetTimeoutError:
+            if time.monotonic() - self.asked > patience:
+                self.lost = f"has not answered for {patience:g} s"
+            return None
+        except self.ray.exceptions.RayError as error:
+            self.lost = f"has lost its actor: {type(error).__name__}: {str(error).strip().splitlines()[-1]}"
+            return None
+        self.question = None
+        return reply
 
 
 def own_cluster() -> dict[str, object]:

@@ -72,21 +72,26 @@ class RwLock(NoLock):
         roles: one for each process, for messages.
         timeout: seconds to wait at most.
         what: what the lock protects, for messages.
+        memory: of the lock in another process; None makes it.
     """
 
     shared: ClassVar[bool] = True
     _gate = _room = -1  # descriptors of this process, once it has joined
 
-    def __init__(self, roles: Sequence[str], timeout: float = 60.0, what: str = "shared data") -> None:
-        files = [SharedMemory.allocate(1) for _ in range(2)]
-        self._set(tuple(roles), timeout, what, files, shared_array(1 + _CELLS_A_ROLE * len(roles), np.int64))
-
-    def _set(
-        self, roles: tuple[str, ...], timeout: float, what: str, files: list[SharedMemory], array: np.ndarray
+    def __init__(
+        self,
+        roles: Sequence[str],
+        timeout: float = 60.0,
+        what: str = "shared data",
+        memory: tuple[Sequence[SharedMemory], np.ndarray] | None = None,
     ) -> None:
-        self.roles, self.timeout, self.what = roles, timeout, what
-        self._files, self._array = files, array
-        self._cells = array.data  # number of the role inside to write, from 1; then the cells of each role
+        self.roles, self.timeout, self.what = tuple(roles), timeout, what
+        self._memory = memory or (
+            [SharedMemory.allocate(1) for _ in range(2)],
+            shared_array(1 + _CELLS_A_ROLE * len(roles), np.int64),
+        )
+        # Number of the role inside to write, from 1; then the cells of each role.
+        self._cells = self._memory[1].data
         self._me = -1  # place of this role's cells
         self._inside = False
         self.seconds_waited = 0.0
@@ -102,7 +107,7 @@ class RwLock(NoLock):
         return _Section(self, _WRITES)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _received, (self.roles, self.timeout, self.what, self._files, self._array)
+        return RwLock, (self.roles, self.timeout, self.what, self._memory)
 
     def join(self, role: str) -> None:
         """Open the lock in this process, which has one of the roles.
@@ -114,7 +119,7 @@ class RwLock(NoLock):
             raise ValueError(f"Joining the lock of {self.what}: got role {role!r}; expected one of {self.roles}.")
         self._close()
         # Opened anew: a lock of the kernel belongs to an open file, and forked processes share one.
-        self._gate, self._room = (os.open(f"/proc/self/fd/{f.fd}", os.O_RDWR | os.O_CLOEXEC) for f in self._files)
+        self._gate, self._room = (os.open(f"/proc/self/fd/{f.fd}", os.O_RDWR | os.O_CLOEXEC) for f in self._memory[0])
         places = [1 + _CELLS_A_ROLE * i for i in range(len(self.roles))]
         self._me = places[self.roles.index(role)]
         self._others = [place for place in places if place != self._me]
@@ -248,14 +253,6 @@ class _Section:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._lock.release(completed=kind is None)
-
-
-def _received(
-    roles: tuple[str, ...], timeout: float, what: str, files: list[SharedMemory], array: np.ndarray
-) -> RwLock:
-    lock = RwLock.__new__(RwLock)
-    lock._set(roles, timeout, what, files, array)
-    return lock
 
 
 def _pause(waited: float) -> None:

@@ -7,18 +7,14 @@ from pathlib import Path
 _PACKAGE = f"{Path(__file__).parents[1]}/"
 
 
-class EndOfRun(BaseException):
-    """Exception by which the library interrupts whatever a process does, the code of an environment too."""
-
-
 def is_end_of_run(error: BaseException) -> bool:
-    """Return whether an exception asks this process to end: Ctrl-C, `EndOfRun`, or a signal's exit code (128 + signal).
+    """Return whether an exception asks this process to end: Ctrl-C, or a signal's exit code (128 + signal).
 
     Every other `SystemExit` is an error of the code that it comes from, such as a game that calls `sys.exit()`.
     """
     if isinstance(error, SystemExit):
         return isinstance(error.code, int) and 128 < error.code <= 192
-    return isinstance(error, KeyboardInterrupt | GeneratorExit | EndOfRun)
+    return isinstance(error, KeyboardInterrupt | GeneratorExit)
 
 
 def place_of(error: BaseException) -> str:

@@ -82,30 +82,13 @@ class PolicyAlone(QpgAgent):
         return outputs
 
 
-class Ddpg(PolicyAlone, DdpgAgent):
-    pass
+def alone(AgentCls: Any) -> Any:
+    """Return the class that says what its policy gives, under its name without "Agent"."""
+    return type(AgentCls.__name__.removesuffix("Agent"), (PolicyAlone, AgentCls), {"__module__": __name__})
 
 
-class Td3(PolicyAlone, Td3Agent):
-    pass
-
-
-class Sac(PolicyAlone, SacAgent):
-    pass
-
-
-class RecurrentDdpg(PolicyAlone, RecurrentDdpgAgent):
-    pass
-
-
-class RecurrentTd3(PolicyAlone, RecurrentTd3Agent):
-    pass
-
-
-class RecurrentSac(PolicyAlone, RecurrentSacAgent):
-    pass
-
-
+Ddpg, Td3, Sac = map(alone, (DdpgAgent, Td3Agent, SacAgent))
+RecurrentDdpg, RecurrentTd3, RecurrentSac = map(alone, (RecurrentDdpgAgent, RecurrentTd3Agent, RecurrentSacAgent))
 SERVES: list[tuple[Any, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
     (PgAgent, SMALL, ("vector",), ("discrete", "multi", "box")),
     (CategoricalPgAgent, SMALL, ("vector", "image", "nested"), ("discrete",)),
@@ -181,38 +164,25 @@ class Sampled:
         self.take(global_B, ranks, seed)
         self.take(n_eval, None, seed, evaluation=True)
 
-    def take(self, global_B: int, ranks: Any = None, seed: int = 0, evaluation: bool = False) -> Any:
-        """Have a new actor, of all environments unless ranks are given, and return it."""
+    def take(self, global_B: int, ranks: Any = None, seed: int = 0, evaluation: bool = False) -> None:
+        """Have a new actor, of all environments unless ranks are given."""
         ranks = range(global_B) if ranks is None else ranks
         self.actors[evaluation] = self.agent.actor(ranks, global_B, seed, evaluation=evaluation)
-        return self.actors[evaluation]
 
     def begin(self, itr: int) -> None:
         """Begin a batch."""
         self.now = self.actors[False]
         self.now.begin(itr)
 
-    def begin_evaluation(self, itr: int, **options: Any) -> None:
+    def begin_evaluation(self, itr: int) -> None:
         self.now = self.actors[True]
-        self.now.begin(itr, **options)
-
-    def step(self, *inputs: Any) -> Any:
-        return self.now.step(*inputs)
-
-    def value(self, *inputs: Any) -> Any:
-        return self.now.value(*inputs)
-
-    def reset_one(self, idx: int) -> None:
-        self.now.reset_one(idx)
-
-    def reset(self) -> None:
-        self.now.reset()
+        self.now.begin(itr)
 
     def __call__(self, *inputs: Any) -> Any:
         return self.agent(*inputs)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.agent, name)
+        return getattr(self.now if name in ("step", "value", "reset", "reset_one") else self.agent, name)
 
 
 def spaces_of(kind: str) -> EnvSpaces:

@@ -48,7 +48,7 @@ def test_weights_are_cast_once_in_a_batch():
     assert five == first + 4 * each
 
 
-def test_an_update_between_batches_is_seen():
+def test_an_update_between_batches_is_seen_and_training_after_acting_has_gradients():
     agent, inputs = acting_agent()
     with agent.autocast():
         before = agent.step(*inputs).agent_info.value
@@ -56,14 +56,7 @@ def test_an_update_between_batches_is_seen():
         for parameter in agent.parameters():
             parameter.mul_(1.5)
     with agent.autocast():
-        after = agent.step(*inputs).agent_info.value
-    assert not torch.allclose(before, after, rtol=0.05)
-
-
-def test_training_after_acting_has_gradients():
-    agent, inputs = acting_agent()
-    with agent.autocast():
-        agent.step(*inputs)
+        assert not torch.allclose(before, agent.step(*inputs).agent_info.value, rtol=0.05)
     agent.train_mode(0)
     agent(*inputs)[1].sum().backward()
     assert all(p.grad is not None for name, p in agent.model.named_parameters() if "policy" not in name)
@@ -77,42 +70,33 @@ def assert_float32(tree: Any) -> None:
             assert not torch.equal(leaf, leaf.bfloat16().float())
 
 
-def in_bfloat16(kind: str) -> tuple[Any, Any]:
-    """Return an agent in charge of five environments, and inputs."""
-    agent = make_agent(kind)
-    agent.to_device(ComputeSettings(precision="bfloat16"))
-    return Sampled(agent, 5, seed=1, n_eval=5), torchify_buffer(random_inputs(spaces_of(kind), 5))
-
-
 @pytest.mark.parametrize(("kind", "mode"), crossed(list(KINDS), ["sample", "eval"], strength=1))
-def test_what_an_agent_acts_by_is_float32(kind, mode):
+def test_what_an_agent_acts_and_learns_by_is_float32(kind, mode):
     """Q-values, values, distribution parameters, recurrent states, in training's environments and in evaluation's."""
-    agent, inputs = in_bfloat16(kind)
-    (agent.begin if mode == "sample" else agent.begin_evaluation)(1)
+    agent, inputs = make_agent(kind), torchify_buffer(random_inputs(spaces_of(kind), 5))
+    agent.to_device(ComputeSettings(precision="bfloat16"))
+    sampled = Sampled(agent, 5, seed=1, n_eval=5)
+    (sampled.begin if mode == "sample" else sampled.begin_evaluation)(1)
     outputs: list[Any] = []
-    q_values: Any = agent.q_values if issubclass(KINDS[kind][0], DqnAgent) else None
+    q_values: Any = agent.q_values if isinstance(agent, DqnAgent) else None
 
     def watched(output: Any) -> torch.Tensor:
         outputs.append(output)
         return q_values(output)
 
     if q_values is not None:
-        agent.agent.head.read = watched
+        agent.head.read = watched
     with agent.autocast():
-        agent.step(*inputs)  # the recurrent state before the first step is zero
-        info = agent.step(*inputs).agent_info
+        sampled.step(*inputs)  # the recurrent state before the first step is zero
+        info = sampled.step(*inputs).agent_info
         assert_float32(info)
-        if issubclass(KINDS[kind][0], PgAgent):
-            assert_float32(agent.value(*inputs))
+        if isinstance(agent, PgAgent):
+            assert_float32(sampled.value(*inputs))
     if q_values is not None:
         assert torch.equal(info.q, q_values(outputs[-1]))
-
-
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if issubclass(KINDS[kind][0], QpgAgent)])
-def test_what_a_policy_s_update_computes_with_is_float32(kind):
-    agent, inputs = in_bfloat16(kind)
-    agent.train_mode(0)
-    rows, target_rows = agent.features(*inputs), agent.target_features(*inputs)
-    actions = torch.rand(5, agent.distribution.dim) * 2 - 1
-    assert_float32(agent.pi(rows))
-    assert_float32((agent.q(rows, actions), agent.first_q(rows, actions), agent.target_q(target_rows, actions)))
+    if isinstance(agent, QpgAgent):
+        agent.train_mode(0)
+        rows, target_rows = agent.features(*inputs), agent.target_features(*inputs)
+        actions = torch.rand(5, agent.distribution.dim) * 2 - 1
+        assert_float32(agent.pi(rows))
+        assert_float32((agent.q(rows, actions), agent.first_q(rows, actions), agent.target_q(target_rows, actions)))

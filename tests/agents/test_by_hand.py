@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from typing import Any
 
 import gymnasium
@@ -12,7 +11,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rlpyt.agents import CatDqnAgent, DqnAgent, PgAgent
+from rlpyt.agents import DqnAgent, PgAgent
 from rlpyt.agents.by_hand import rows_of
 from rlpyt.envs import make_env
 from rlpyt.samplers import evaluate
@@ -52,15 +51,6 @@ def test_one_observation_gives_one_action_and_a_batch_a_batch(kind: str) -> None
         assert all(many.shape == (2, *one.shape) for one, many in leaves)
 
 
-def test_a_batch_has_noise_for_every_row() -> None:
-    agent = PgAgent(model_kwargs=SMALL)
-    agent.initialize(SPACES)
-    agent.sample_mode(0)
-    row = torch.zeros(64, 3), torch.zeros(64, dtype=torch.int64), torch.zeros(64)
-    assert len(set(agent.step(*row).action.tolist())) == 4
-    assert agent.value(torch.zeros(3), None, None).shape == ()
-
-
 class Counting(gymnasium.Env[Any, Any]):
     """Rewards 1, 2, 3; an episode has as many steps as its seed says."""
 
@@ -95,32 +85,8 @@ def test_play_runs_whole_episodes(recurrent: bool) -> None:
     first = list(seen)
     agent.play(env, 3, seed=2)
     assert seen == 2 * first
-
-
-class Scaled(gymnasium.Env[Any, Any]):
-    """Rewards are actions, whose bounds are not those of the policy."""
-
-    observation_space, action_space = spaces.Box(-1.0, 1.0, (3,)), spaces.Box(np.float32(-0.5), np.float32(3.5), (1,))
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self.t = 0
-        return np.zeros(3, np.float32), {}
-
-    def step(self, action: Any) -> Any:
-        assert self.action_space.contains(action)
-        self.t += 1
-        return np.full(3, self.t / 9, np.float32), self.t * float(action[0]), False, self.t == 9, {}
-
-
-def test_play_is_an_evaluation() -> None:
-    torch.manual_seed(0)
-    agent = PgAgent(recurrent=True, model_kwargs=dict(**SMALL, rnn_size=8))
-    agent.initialize(EnvSpaces(Scaled.observation_space, Scaled.action_space))
-    (info,) = agent.play(Scaled())
-    (evaluated,) = evaluate(agent, Scaled, {}, n_trajectories=1, deterministic=True).traj_infos
-    assert info.Return == pytest.approx(evaluated.Return, rel=1e-6)
-    sampled = agent.play(Scaled(), 2, deterministic=False)
-    assert len({round(x.Return, 3) for x in (info, *sampled)}) == 3
+    agent.play(env, 3, seed=2, deterministic=False)
+    assert seen[2 * len(first) :] != first
 
 
 class TwoLives(Counting):
@@ -158,27 +124,6 @@ def test_play_takes_what_a_sampler_takes(EnvCls: Any, env_kwargs: dict[str, Any]
     assert [(info.Return, info.Length) for info in infos] == [(3, 3)] * 2
 
 
-def test_play_refuses_other_spaces_before_a_step() -> None:
-    agent = PgAgent(model_kwargs=SMALL)
-    agent.initialize(SPACES)
-    with pytest.raises(ValueError, match=r"Playing in BareEnv: its spaces are .*; expected those of the agent"):
-        agent.play(BareEnv())
-    with pytest.raises(TypeError, match="is a vector environment; expected one environment"):
-        agent.play(gymnasium.make_vec("CartPole-v1", 2))
-
-
-@pytest.mark.parametrize("kind", OddArraysEnv.KINDS)
-def test_a_row_may_be_any_array(kind: str) -> None:
-    agent = PgAgent(model_kwargs=SMALL)
-    agent.initialize(SPACES)
-    batch = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]], np.float32)
-    to_odd = OddArraysEnv.KINDS[kind]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for given in (batch[0], batch):
-            assert torch.allclose(agent.value(to_odd(given), None, None), agent.value(given.copy(), None, None))
-
-
 def test_a_recurrent_state_goes_on_until_it_is_reset() -> None:
     agent = make_agent(next(kind for kind in KINDS if kind.startswith("RecurrentGaussian")))
     agent.eval_mode(0)
@@ -196,15 +141,6 @@ def test_a_recurrent_state_goes_on_until_it_is_reset() -> None:
     assert torch.equal(following, second)
     agent.rnn_state = state
     assert torch.equal(mean(), second)
-
-
-def test_a_batch_in_evaluation_leaves_training_as_it_was() -> None:
-    agent = make_agent(next(kind for kind in KINDS if kind.startswith("RecurrentGaussian")))
-    rows = random_inputs(agent.env_spaces, 2)
-    agent.eval_mode(0)
-    first = agent.step(*rows).agent_info.dist_info.mean
-    agent.sample_mode(0)
-    assert torch.equal(agent.step(*rows).agent_info.dist_info.mean, first), "it began with the evaluation's state"
 
 
 def test_sample_mode_goes_on_with_the_rows_and_states_of_training() -> None:
@@ -234,15 +170,6 @@ def test_an_agent_that_is_initialised_again_begins_anew() -> None:
         set_mode(0)
         states = agent.step(*random_inputs(agent.env_spaces, 2)).agent_info.prev_rnn_state
         assert not any(leaf.any() for leaf in buffer_leaves(states))
-
-
-def test_another_number_of_rows_leaves_an_evaluation_deterministic() -> None:
-    agent = PgAgent(model_kwargs=SMALL)
-    agent.initialize(SPACES)
-    agent.eval_mode(7, deterministic=True)
-    for B in (1, 64, 3):
-        agent.step(torch.zeros(B, 3), torch.zeros(B, dtype=torch.int64), torch.zeros(B))
-        assert (agent.deterministic, agent.by_hand.actor.itr, len(agent.by_hand.actor.env_ranks)) == (True, 7, B)
 
 
 def test_what_is_left_out_is_null_and_dictionaries_are_read_by_their_keys() -> None:
@@ -276,79 +203,77 @@ def test_noise_follows_the_global_seed_and_differs_from_episode_to_episode() -> 
 
 @pytest.mark.parametrize("kind", ONE_OF_A_KIND)
 def test_all_of_an_agent_s_state_can_be_given_to_start_from(kind: str) -> None:
-    old = make_agent(kind, seed=1)
-    state = copy.deepcopy(old.state_dict())
-    new = make_agent(kind, seed=2, initial_model_state_dict=state)
-    for key in ("model", "q_model", "V_range"):
-        if key in state:
-            values = new.state_dict()[key]
-            pairs = (
-                zip(values, state[key], strict=True)
-                if key == "V_range"
-                else [(values[n], state[key][n]) for n in values]
-            )
-            assert all(np.array_equal(x, y) for x, y in pairs)
+    state = copy.deepcopy(make_agent(kind, seed=1).state_dict())
+    new = make_agent(kind, seed=2, initial_model_state_dict=state).state_dict()
+    for key in state.keys() & {"model", "q_model"}:
+        assert all(torch.equal(new[key][name], x) for name, x in state[key].items())
+    assert new.get("V_range") == state.get("V_range")
+    if "V_range" in state:
+        AgentCls, model_kwargs, *_ = KINDS[kind]
+        weights_alone = AgentCls(model_kwargs=model_kwargs, initial_model_state_dict=state["model"])
+        weights_alone.initialize(spaces_of(kind))
+        with pytest.raises(RuntimeError, match="range of its atoms is not known"):
+            weights_alone.eval_mode(0)
 
 
-def test_of_a_given_state_the_range_of_the_atoms_is_taken() -> None:
-    kwargs: dict[str, Any] = dict(model_kwargs=SMALL, n_atoms=5, eps_eval=0.0)
-    old = CatDqnAgent(**kwargs)
-    old.initialize(SPACES)
-    old.give_V_min_max(-1.0, 2.0)
-    new = CatDqnAgent(initial_model_state_dict=old.state_dict(), **kwargs)
-    new.initialize(SPACES)
-    assert torch.equal(new.z, old.z)
-    weights_alone = CatDqnAgent(initial_model_state_dict=old.state_dict()["model"], **kwargs)
-    weights_alone.initialize(SPACES)
-    with pytest.raises(RuntimeError, match="range of its atoms is not known"):
-        weights_alone.eval_mode(0)
-
-
-def test_by_hand_a_q_learner_evaluates_with_its_own_epsilon_at_any_iteration() -> None:
-    agent = DqnAgent(model_kwargs=SMALL, eps_eval=0.0)
+def test_the_first_step_needs_no_call_and_acts_as_in_evaluation_at_any_iteration() -> None:
+    agent: Any = DqnAgent(model_kwargs=SMALL, eps_eval=0.0)
+    modes: list[Any] = [agent.mode]
     agent.initialize(SPACES)
-    agent.eval_mode(0)
     rows = torch.rand(50, 3), torch.zeros(50, dtype=torch.int64), torch.zeros(50)
     assert torch.equal(agent.step(*rows).action, agent(*rows).argmax(-1))
+    assert [*modes, agent.mode] == [None, "eval"]
     actor = agent.actor([0], 1, seed=0, evaluation=True)
     actor.begin(0)
-    assert actor.exploration == 1.0
+    assert actor.exploration == 1.0, "that of a sampler explores before the first iteration"
+    pg_agent = PgAgent(model_kwargs=SMALL)
+    pg_agent.initialize(SPACES)
+    pg_agent.eval_mode(7, deterministic=True)
+    for B in (1, 64, 3):  # another number of rows leaves the evaluation what it is
+        pg_agent.step(torch.zeros(B, 3), torch.zeros(B, dtype=torch.int64), torch.zeros(B))
+        assert (pg_agent.deterministic, pg_agent.by_hand.actor.itr) == (True, 7)
+    pg_agent.sample_mode(0)
+    assert pg_agent.mode == "sample"
+    drawn = pg_agent.step(torch.zeros(64, 3), torch.zeros(64, dtype=torch.int64), torch.zeros(64)).action
+    assert len(set(drawn.tolist())) == 4, "a batch has noise for every row"
 
 
-def test_the_mode_can_be_asked() -> None:
+class Forgets(PgAgent):
+    def make_distribution(self, env_spaces: Any) -> Any:
+        super().make_distribution(env_spaces)
+
+
+CARTPOLE: Any = gymnasium.make("CartPole-v1")
+SNAPSHOT: dict[str, Any] = {"itr": 0, "agent_state_dict": {}}
+A_SNAPSHOT = r"was given a snapshot, with 'itr', 'agent_state_dict'; .* Give snapshot\[\"agent_state_dict\"\]"
+NO_ARRAY = "observation is a .*; expected one array"
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda agent: PgAgent().eval_mode(0), "is not initialised"),
+        (lambda agent: PgAgent().step(np.zeros(3), 0, 0.0), "is not initialised"),
+        (lambda agent: agent.step(np.zeros((2, 3)), 0, None), r"prev_action has the shape \[\]; expected \[2\]"),
+        (lambda agent: agent.step(np.zeros(4), 0, 0.0), r"observation has the shape \[4\]; expected \[3\]"),
+        (lambda agent: agent.step(None, 0, 0.0), NO_ARRAY),
+        (lambda agent: agent.step(["1", "2", "3"], 0, 0.0), NO_ARRAY),
+        (lambda agent: agent.step({"a": 1}, 0, 0.0), NO_ARRAY),
+        (lambda agent: agent.step([[1.0], [1.0, 2.0]], 0, 0.0), NO_ARRAY),
+        (lambda agent: agent.step(CARTPOLE.reset(seed=0), None, None), "is a tuple, .* one array. Of what env.reset"),
+        (lambda agent: agent.play(BareEnv()), "Playing in BareEnv: its spaces are .*; expected those of the agent"),
+        (lambda agent: agent.play(gymnasium.make_vec("CartPole-v1", 2)), "is a vector environment; expected one env"),
+        (lambda agent: PgAgent().initialize(CARTPOLE), "was given <TimeLimit.*; expected the spaces .* Write agent"),
+        (lambda agent: agent.load_state_dict(SNAPSHOT), A_SNAPSHOT),
+        (lambda agent: PgAgent(initial_model_state_dict=SNAPSHOT).initialize(SPACES), A_SNAPSHOT),
+        (lambda agent: Forgets().initialize(SPACES), "Forgets.make_distribution returned None; expected a distribut"),
+    ],
+)
+def test_what_an_agent_is_given_by_mistake(call: Any, said: str) -> None:
     agent = PgAgent(model_kwargs=SMALL)
-    assert agent.mode is None
-    agent.initialize(SPACES)
-    modes: list[str | None] = []
-    for set_mode in (agent.sample_mode, agent.eval_mode, agent.train_mode):
-        set_mode(0)
-        modes.append(agent.mode)
-    assert modes == ["sample", "eval", "train"]
-
-
-def test_what_cannot_be_a_row_is_refused() -> None:
-    agent = PgAgent(model_kwargs=SMALL)
-    with pytest.raises(RuntimeError, match="is not initialised"):
-        agent.eval_mode(0)
-    agent.initialize(SPACES)
-    with pytest.raises(ValueError, match=r"prev_action has the shape \[\]; expected \[2\]"):
-        agent.step(np.zeros((2, 3)), 0, None)
-    with pytest.raises(ValueError, match=r"observation has the shape \[4\]; expected \[3\]"):
-        agent.step(np.zeros(4), 0, 0.0)
-    for value in (None, ["1", "2", "3"], {"a": 1}, [[1.0], [1.0, 2.0]]):
-        with pytest.raises(ValueError, match=r"observation is a .*; expected one array"):
-            agent.step(value, 0, 0.0)
-
-
-def test_the_first_step_needs_no_call_and_acts_as_in_evaluation() -> None:
-    agent = DqnAgent(model_kwargs=SMALL, eps_eval=0.0)
-    with pytest.raises(RuntimeError, match="is not initialised"):
-        agent.step(np.zeros(3), 0, 0.0)
-    agent.initialize(SPACES)
-    assert not agent.deterministic
-    rows = torch.rand(50, 3), torch.zeros(50, dtype=torch.int64), torch.zeros(50)
-    assert torch.equal(agent.step(*rows).action, agent(*rows).argmax(-1))
-    assert agent.mode == "eval"
+    agent.initialize((SPACES.observation, SPACES.action))  # type: ignore[arg-type]
+    with pytest.raises((ValueError, TypeError, RuntimeError), match=said):
+        call(agent)
 
 
 @pytest.mark.parametrize("AgentCls", [PgAgent, OwnStep])
@@ -371,28 +296,3 @@ def test_acting_by_hand_and_the_actors_of_a_sampler_do_not_meet(AgentCls: Any) -
     expected = sampled(by_hand=False)
     assert torch.equal(torch.random.get_rng_state(), state), "a sampler's actors draw from streams of their own"
     assert all(map(torch.equal, sampled(by_hand=True), expected))
-
-
-def test_what_an_agent_is_given_by_mistake() -> None:
-    agent = PgAgent(model_kwargs=SMALL)
-    env: Any = gymnasium.make("CartPole-v1")
-    with pytest.raises(TypeError, match=r"initialize was given <TimeLimit.*; expected the spaces .* Write agent"):
-        agent.initialize(env)
-    pair: Any = (env.observation_space, env.action_space)
-    agent.initialize(pair)
-    agent.eval_mode(0)
-    with pytest.raises(ValueError, match=r"observation is a tuple, .*; expected one array. Of what env.reset"):
-        agent.step(env.reset(seed=0), None, None)
-    snapshot = {"itr": 0, "agent_state_dict": agent.state_dict()}
-    said = r"was given a snapshot, with 'itr', 'agent_state_dict'; .* Give snapshot\[\"agent_state_dict\"\]"
-    with pytest.raises(ValueError, match=said):
-        agent.load_state_dict(snapshot)
-    with pytest.raises(ValueError, match=said):
-        PgAgent(model_kwargs=SMALL, initial_model_state_dict=snapshot).initialize(pair)
-
-    class Forgets(PgAgent):
-        def make_distribution(self, env_spaces: Any) -> Any:
-            super().make_distribution(env_spaces)
-
-    with pytest.raises(TypeError, match=r"Forgets.make_distribution returned None; expected a distribution"):
-        Forgets().initialize(SPACES)

@@ -17,13 +17,17 @@ from gymnasium import spaces
 from torch import nn
 
 from rlpyt.agents import (
+    AtariDqnAgent,
     AtariFfAgent,
+    AtariLstmAgent,
     CatDqnAgent,
     CategoricalPgAgent,
     DdpgAgent,
     DqnAgent,
     GaussianPgAgent,
     IqnAgent,
+    MujocoFfAgent,
+    MujocoLstmAgent,
     PgAgent,
     PopulationAgent,
     QHead,
@@ -41,8 +45,10 @@ from rlpyt.distributions import Categorical, Distribution
 from rlpyt.models import FeatureModel, Model, MujocoFfModel
 from rlpyt.namedarraytuple import NamedArrayTuple, namedarraytuple
 from rlpyt.runners import MinibatchRl
-from rlpyt.samplers import SerialSampler
+from rlpyt.samplers import CpuSampler, SerialSampler
 from rlpyt.spaces import EnvSpaces
+from tests.agents.agent_kinds import ACTIONS, OBSERVATIONS
+from tests.algos.small_problems import RandomEnv, optimize, set_up
 
 A = 3
 VECTOR = spaces.Box(-1, 1, (4,), np.float32)
@@ -114,22 +120,9 @@ class OldQOfMu(nn.Module):
 def test_a_model_is_told_only_what_it_takes(agent: Any, hidden: int) -> None:
     agent.initialize(DISCRETE)
     assert agent.model.hidden == hidden
-
-
-class Wide(nn.Linear):
-    def __init__(self, n_in: int, n_out: int) -> None:
-        super().__init__(n_in, n_out)
-
-
-def test_the_parts_of_a_policy_with_action_values_too() -> None:
     DdpgAgent(ModelCls=OldMu, QModelCls=OldQOfMu).initialize(BOX)
     sizes = dict(observation_shape=(4,), action_size=2)
     GaussianPgAgent(ModelCls=MujocoFfModel, model_kwargs=sizes).initialize(BOX)  # as scripts of 0.1 had it
-
-
-def test_what_the_user_gives_comes_before_what_the_agent_tells() -> None:
-    model: Any = build_model("", Wide, {"n_in": 3, "n_out": 4, "unknown": 5}, {"n_out": 7})
-    assert (model.in_features, model.out_features) == (3, 7)
 
 
 class Pops(OldQ):
@@ -150,33 +143,27 @@ class PopsQ(Pops):
         return self.v(observation).squeeze(-1)[None]
 
 
+class PopsByDefault(DqnAgent):
+    DefaultModelCls = Pops
+
+
 def test_every_network_gets_the_settings_that_were_given() -> None:
     config = {"scale": 3.0}
     kwargs: dict[str, Any] = dict(config=config)
-    q_learner = DqnAgent(ModelCls=Pops, model_kwargs=kwargs)
-    q_learner.initialize(DISCRETE)
+    q_learners = DqnAgent(ModelCls=Pops, model_kwargs=kwargs), PopsByDefault(model_kwargs=kwargs)
+    for q_learner in q_learners:
+        q_learner.initialize(DISCRETE)
     agent = DdpgAgent(ModelCls=PopsMu, model_kwargs=kwargs, QModelCls=PopsQ, q_model_kwargs=kwargs)
     agent.initialize(BOX)
-    targets = agent.target_model.pi, agent.target_q_model
-    for network in (q_learner.model, q_learner.target_model, agent.model.pi, agent.q_model, *targets):
-        assert network.scale == 3.0
+    networks = [network for one in (*q_learners, agent) for network in one.networks.modules()]
+    assert {getattr(network, "scale", None) or network.pi.scale for network in networks} == {3.0}
+    assert len(networks) == 2 + 2 + 4
     assert config == {"scale": 3.0}
-
-
-def test_arguments_that_cannot_be_copied_are_handed_on() -> None:
-    lock = threading.Lock()
-    model: Any = build_model("", OfAll, {}, dict(lock=lock))
+    # What the user gives comes before what the agent tells; what cannot be copied is handed on.
+    model: Any = build_model("", nn.Linear, {"in_features": 3, "out_features": 4, "unknown": 5}, {"out_features": 7})
+    assert (model.in_features, model.out_features) == (3, 7)
+    model = build_model("", OfAll, {}, dict(lock=threading.Lock()))
     assert model.hidden == 1
-
-
-def test_default_models_get_copies_too() -> None:
-    class Agent(DqnAgent):
-        DefaultModelCls = Pops
-
-    config = {"scale": 3.0}
-    agent = Agent(model_kwargs=dict(config=config))
-    agent.initialize(DISCRETE)
-    assert config == {"scale": 3.0}
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -211,20 +198,6 @@ def test_a_network_and_its_target_are_apart(wrapped: bool) -> None:
         DqnAgent(ModelCls=again(net)).initialize(DISCRETE)  # what does not learn may be shared
 
 
-class OfSizes(OldQ):
-    def __init__(self, output_size: int, hidden: int) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(output_size, hidden)
-
-
-def test_sizes_are_plain_integers() -> None:
-    class Sizes(DqnAgent):
-        def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> Any:
-            return dict(output_size=env_spaces.action.n)  # type: ignore[attr-defined]
-
-    Sizes(ModelCls=OfSizes, model_kwargs=dict(hidden=np.int64(5))).initialize(DISCRETE)
-
-
 class Needs(Old):
     def __init__(self, n_in: int, n_out: int = 3) -> None:
         super().__init__()
@@ -233,30 +206,6 @@ class Needs(Old):
 class PassesOn(Old):
     def __init__(self, size: int = 3, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-
-
-@pytest.mark.parametrize(
-    ("ModelCls", "kwargs", "said"),
-    [
-        (Needs, {}, r"ModelCls, Needs, takes n_in, n_out, and n_in was not given; .*observation_space"),
-        (Needs, {"n_in": 4, "n_outs": 3}, r"ModelCls: Needs has no argument 'n_outs'. Did you mean n_out\?"),
-        (PassesOn, {}, "ModelCls: PassesOn has no argument 'observation_space'. It has: size, hidden"),
-        (None, {"hiden_sizes": 3}, r"PgModel has no argument 'hiden_sizes'. Did you mean hidden_sizes\?"),
-        (Old(), {}, "ModelCls is an object, a Old; expected a class, or a function that returns a new model"),
-        ("Old", {}, "ModelCls is the object 'Old'; expected a class"),
-        (lambda: 3, {}, "ModelCls, .*lambda.*, returned the object 3; expected a torch.nn.Module"),
-    ],
-)  # fmt: skip
-def test_what_a_model_takes_is_said_where_it_is_given_something_else(ModelCls: Any, kwargs: Any, said: str) -> None:
-    with pytest.raises(TypeError, match=said):
-        CategoricalPgAgent(ModelCls=ModelCls, model_kwargs=kwargs).initialize(DISCRETE)
-
-
-def test_default_networks_without_the_argument() -> None:
-    with pytest.raises(TypeError, match="SacAgent: the policy: PiMlpModel has no argument 'n_layers'"):
-        SacAgent(model_kwargs={"n_layers": 3}).initialize(BOX)
-    with pytest.raises(TypeError, match="SacAgent: QModelCls: QofMuMlpModel has no argument 'n_layers'"):
-        SacAgent(q_model_kwargs={"n_layers": 3}).initialize(BOX)
 
 
 # ---- forward ----
@@ -274,19 +223,6 @@ class OldRnn(nn.Module):
         return self.pi(x[0]), self.v(x[0]).squeeze(-1), state
 
 
-class PlainRnn(OldRnn):
-    """The same with all five arguments, none of which has a default."""
-
-    def forward(self, observation: Any, prev_action: Any, prev_reward: Any, state: Any, start: Any) -> Any:  # type: ignore[override]
-        return super().forward(observation, prev_action, prev_reward, state)
-
-
-def test_a_recurrent_model_is_given_its_state_and_the_starts_of_episodes() -> None:
-    agent = RecurrentCategoricalPgAgent(ModelCls=PlainRnn)
-    agent.initialize(DISCRETE)
-    assert agent.step(torch.zeros(4), None, None).action.shape == ()
-
-
 class OldRnnBody(FeatureModel):
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any, rnn_state: Any) -> Any:  # type: ignore[override]
         return super().forward(observation, prev_action, prev_reward, rnn_state)
@@ -300,22 +236,49 @@ class NoBodyAgent(SacAgent):
     BodyCls = nn.Identity
 
 
-def test_forward_must_take_what_it_is_called_with() -> None:
-    said = r"a OldRnn, has forward\(observation: .*, init_rnn_state.*\).*Add `episode_start=None` as its last argument"
+@pytest.mark.parametrize(
+    ("make", "env_spaces", "said"),
+    [
+        # arguments
+        (lambda: PgAgent(Needs), DISCRETE, r"ModelCls, Needs, takes n_in, n_out, and n_in was not given; .*obs"),
+        (
+            lambda: PgAgent(Needs, {"n_in": 4, "n_outs": 3}),
+            DISCRETE,
+            r"ModelCls: Needs has no argument 'n_outs'. Did you mean n_out\?",
+        ),
+        (lambda: PgAgent(PassesOn), DISCRETE, "PassesOn has no argument 'observation_space'. It has: size, hidden"),
+        (lambda: PgAgent(None, {"hiden_sizes": 3}), DISCRETE, r"PgModel has no argument 'hiden_sizes'. Did .*hidden_s"),
+        (lambda: PgAgent(Old()), DISCRETE, "ModelCls is an object, a Old; expected a class, or a function that ret"),
+        (lambda: PgAgent("Old"), DISCRETE, "ModelCls is the object 'Old'; expected a class"),
+        (lambda: PgAgent(lambda: 3), DISCRETE, "ModelCls, .*lambda.*, returned the object 3; expected a torch.nn.M"),
+        (lambda: SacAgent(model_kwargs={"n_layers": 3}), BOX, "the policy: PiMlpModel has no argument 'n_layers'"),
+        (lambda: SacAgent(q_model_kwargs={"n_layers": 3}), BOX, "QModelCls: QofMuMlpModel has no argument 'n_layers'"),
+        (NoBodyAgent, BOX, "NoBodyAgent: BodyCls made a Identity; expected a Model"),
+        # what forward is called with
+        (
+            lambda: RecurrentCategoricalPgAgent(OldRnn),
+            DISCRETE,
+            r"a OldRnn, has forward\(obs.*, init_rnn_state.*\).*Add `episode_start=None` as its last",
+        ),
+        (lambda: R2d1Agent(OldRnn), DISCRETE, r"R2d1Agent: the model.*Add `episode_start=None`"),
+        (
+            lambda: RecurrentBodyAgent(feature_kwargs=dict(recurrent="gru")),
+            BOX,
+            r"RecurrentBodyAgent: the body.*Add `episode_start=None`",
+        ),
+        (lambda: CategoricalPgAgent(OldRnn), DISCRETE, r"the model, a OldRnn, .*Write forward\(self, observation, "),
+        (lambda: DdpgAgent(QModelCls=OldMu), BOX, r"a OldMu, .* 4 arguments by position.*or forward\(self, features, "),
+        (lambda: R2d1Agent(sequential), DISCRETE, r"forward.*5 arguments by position"),
+        (
+            lambda: DqnAgent(OptionalRow),
+            DISCRETE,
+            r"forward\(self, observation, prev_action, prev_reward\), or forward\(self, observation\) without",
+        ),
+    ],
+)
+def test_what_a_model_takes_is_said_where_it_is_given_something_else(make: Any, env_spaces: Any, said: str) -> None:
     with pytest.raises(TypeError, match=said):
-        RecurrentCategoricalPgAgent(ModelCls=OldRnn).initialize(DISCRETE)
-    with pytest.raises(TypeError, match=r"R2d1Agent: the model.*Add `episode_start=None`"):
-        R2d1Agent(ModelCls=OldRnn).initialize(DISCRETE)
-    with pytest.raises(TypeError, match=r"RecurrentBodyAgent: the body.*Add `episode_start=None`"):
-        RecurrentBodyAgent(feature_kwargs=dict(recurrent="gru")).initialize(BOX)
-    with pytest.raises(
-        TypeError, match=r"CategoricalPgAgent: the model, a OldRnn, .*Write forward\(self, observation, "
-    ):
-        CategoricalPgAgent(ModelCls=OldRnn).initialize(DISCRETE)
-    with pytest.raises(TypeError, match=r"the action values, a OldMu, .* 4 arguments by position"):
-        DdpgAgent(QModelCls=OldMu).initialize(BOX)
-    with pytest.raises(TypeError, match="NoBodyAgent: BodyCls made a Identity; expected a Model"):
-        NoBodyAgent().initialize(BOX)
+        make().initialize(env_spaces)
 
 
 class Failing(nn.Module):
@@ -332,27 +295,17 @@ class Failing(nn.Module):
 CART = EnvSpaces(spaces.Dict({"cart": VECTOR, "last-move": spaces.Discrete(2)}), spaces.Discrete(A))
 
 
+CART_ROWS = "observation {cart: [3, 4] float32, last-move: [3] int64}, prev_action [3, 3] float32, prev_reward [3]"
+Q_ROWS = "features [3, 4] float32, prev_action [3, 2] float32, prev_reward [3] float32, action [3, 2] float32."
+
+
 @pytest.mark.parametrize(
     ("agent", "env_spaces", "said"),
     [
-        (
-            PgAgent(ModelCls=Failing),
-            CART,
-            "PgAgent: the model, a Failing, raised this .* with observation {cart: [3, 4] float32, last-move: [3] "
-            "int64}, prev_action [3, 3] float32, prev_reward [3] float32.",
-        ),
+        (PgAgent(ModelCls=Failing), CART, f"PgAgent: the model, a Failing, raised this .* with {CART_ROWS}"),
         (DqnAgent(ModelCls=Failing), DISCRETE, "DqnAgent: the model, a Failing, .* observation [3, 4] float32"),
-        (
-            DdpgAgent(ModelCls=Failing),
-            BOX,
-            "DdpgAgent: the policy, a Failing, .* with features [3, 4] float32, prev_action",
-        ),
-        (
-            DdpgAgent(QModelCls=Failing),
-            BOX,
-            "DdpgAgent: the action values, a Failing, .* features [3, 4] float32, prev_action [3, 2] float32, "
-            "prev_reward [3] float32, action [3, 2] float32.",
-        ),
+        (DdpgAgent(ModelCls=Failing), BOX, "DdpgAgent: the policy, a Failing, .* with features [3, 4] float32, prev_a"),
+        (DdpgAgent(QModelCls=Failing), BOX, f"DdpgAgent: the action values, a Failing, .* {Q_ROWS}"),
     ],
 )
 def test_an_error_inside_of_a_model_tells_what_it_was_called_with(agent: Any, env_spaces: Any, said: str) -> None:
@@ -379,10 +332,26 @@ def mu_of_features(observation_shape: Any, action_size: int) -> nn.Module:
     return nn.Sequential(nn.Linear(4, action_size), nn.Tanh())
 
 
+class OwnDefault(DqnAgent):
+    DefaultModelCls = sequential
+
+
+class FirstTwo(Model):
+    output_size = 2
+
+    def forward(self, x: Any) -> Any:
+        return x[..., :2]
+
+
+class OwnBody(SacAgent):
+    BodyCls = FirstTwo
+
+
 @pytest.mark.parametrize(
     ("agent", "env_spaces", "weight"),
     [
         (DqnAgent(ModelCls=sequential), DISCRETE, "0.weight"),
+        (OwnDefault(), DISCRETE, "0.weight"),
         (PopulationAgent(ModelCls=sequential), DISCRETE, "0.weight"),
         (CategoricalPgAgent(ModelCls=PiV), DISCRETE, "pi.weight"),
         (DdpgAgent(ModelCls=mu_of_features, QModelCls=QOfPair), BOX, "0.weight"),
@@ -400,48 +369,14 @@ def test_forward_may_take_the_observation_alone(agent: Any, env_spaces: EnvSpace
     if isinstance(agent, DdpgAgent):
         assert given[1].shape == (1, 5)
     export_policy(agent, tmp_path / "policy.pt2")
-
-
-class OwnDefault(DqnAgent):
-    DefaultModelCls = sequential
-
-
-def test_a_default_model_of_ones_own_may_too() -> None:
-    agent = OwnDefault()
-    agent.initialize(DISCRETE)
-    rows = example_inputs(agent.env_spaces, 3)
-    assert agent(*rows).shape == agent.target(*rows).shape == (3, A)
-
-
-class FirstTwo(Model):
-    output_size = 2
-
-    def forward(self, x: Any) -> Any:
-        return x[..., :2]
-
-
-def test_the_features_of_policy_and_action_values_may_too() -> None:
-    class Own(SacAgent):
-        BodyCls = FirstTwo
-
-    agent = Own()
-    agent.initialize(BOX)
-    assert agent.features(*example_inputs(agent.env_spaces, 3)).observation.shape == (3, 2)
+    body = OwnBody()
+    body.initialize(BOX)
+    assert body.features(*example_inputs(body.env_spaces, 3)).observation.shape == (3, 2)
 
 
 class OptionalRow(OldQ):
     def forward(self, x: Any, prev_action: Any = None) -> Any:  # type: ignore[override]
         return self.pi(x)
-
-
-def test_a_forward_that_takes_a_part_of_the_row_before_is_refused() -> None:
-    said = r"Write forward\(self, observation, prev_action, prev_reward\), or forward\(self, observation\) without"
-    with pytest.raises(TypeError, match=said):
-        DqnAgent(ModelCls=OptionalRow).initialize(DISCRETE)
-    with pytest.raises(TypeError, match=r"or forward\(self, features, action\) without"):
-        DdpgAgent(QModelCls=OldMu).initialize(BOX)
-    with pytest.raises(TypeError, match=r"forward.*5 arguments by position"):
-        R2d1Agent(ModelCls=sequential).initialize(DISCRETE)
 
 
 # ---- outputs ----
@@ -464,48 +399,54 @@ def zeros(*shape: int) -> Any:
 STATE = torch.zeros(1, 3, 5)
 
 
+def q_of_shape(*shape: int) -> Any:
+    return gives(lambda x: torch.zeros(shape))
+
+
 @pytest.mark.parametrize(
-    ("AgentCls", "function", "said"),
+    ("agent", "env_spaces", "said"),
     [
-        (DqnAgent, lambda x: (torch.zeros(len(x), A),), r"a tuple of 1: a tensor .*expected q \[3, 3\], no tuple"),
-        (DqnAgent, zeros(A + 1), r"gave a tensor \[3, 4\] for 3 rows; expected q \[3, 3\]"),
-        (CatDqnAgent, zeros(A), r"expected logits of the atoms \[3, 3, 51\]"),
-        (CatDqnAgent, zeros(A, 1), r"gave a tensor \[3, 3, 1\] for 3 rows; expected logits of the atoms"),
-        (QrDqnAgent, zeros(A), r"expected quantiles \[3, 3, n\]"),
-        (IqnAgent, zeros(A, 8), r"expected Quantiles of rlpyt.models: value \[3, 3, n\] and tau \[3, n\]"),
-        (R2d1Agent, zeros(A), r"expected q \[3, 3\], and its next state, as a tuple"),
-        (R2d1Agent, lambda x: (zeros(A)(x), STATE.mT), r"a next state of shapes \[\[1, 5, 3\]\] .*\[N, 3, H\]"),
-        (RecurrentCategoricalPgAgent, lambda x: (zeros(A)(x), zeros()(x), None), r"a next state of shapes \[\]"),
+        (DqnAgent(gives(lambda x: (zeros(A)(x),))), DISCRETE, r"a tuple of 1: a tensor .*expected q \[3, 3\], no tup"),
+        (DqnAgent(gives(zeros(A + 1))), DISCRETE, r"gave a tensor \[3, 4\] for 3 rows; expected q \[3, 3\]"),
+        (CatDqnAgent(gives(zeros(A))), DISCRETE, r"expected logits of the atoms \[3, 3, 51\]"),
+        (CatDqnAgent(gives(zeros(A, 1))), DISCRETE, r"gave a tensor \[3, 3, 1\] for 3 rows; expected logits of the at"),
+        (QrDqnAgent(gives(zeros(A))), DISCRETE, r"expected quantiles \[3, 3, n\]"),
+        (IqnAgent(gives(zeros(A, 8))), DISCRETE, r"Quantiles of rlpyt.models: value \[3, 3, n\] and tau \[3, n\]"),
+        (R2d1Agent(gives(zeros(A))), DISCRETE, r"expected q \[3, 3\], and its next state, as a tuple"),
+        (
+            R2d1Agent(gives(lambda x: (zeros(A)(x), STATE.mT))),
+            DISCRETE,
+            r"a next state of shapes \[\[1, 5, 3\]\] .*\[N, 3, H\]",
+        ),
+        (
+            RecurrentCategoricalPgAgent(gives(lambda x: (zeros(A)(x), zeros()(x), None))),
+            DISCRETE,
+            r"a next state of shapes \[\]",
+        ),
+        (
+            PgAgent(gives(lambda x: (zeros(A)(x), zeros(1)(x)))),
+            DISCRETE,
+            r"the model, a Gives, .*a tensor \[3, 1\] for 3 rows; expected logits \[3, 3\], value \[3\]",
+        ),
+        (PgAgent(gives(lambda x: (zeros(A)(x).numpy(), zeros()(x)))), DISCRETE, r"a tuple of 2: a ndarray, a tensor"),
+        (
+            PgAgent(gives(lambda x: (zeros(2)(x), torch.zeros(2), zeros()(x)))),
+            BOX,
+            r"expected mean \[3, 2\], log_std \[3, 2\], value \[3\]",
+        ),
+        (DdpgAgent(gives(lambda x: (zeros(2)(x), zeros(2)(x)))), BOX, r"the policy, .*a tuple of 2: .*mu \[3, 2\]"),
+        (SacAgent(gives(zeros(4))), BOX, r"gave a tensor \[3, 4\] .*expected mean \[3, 2\], log_std \[3, 2\]"),
+        (
+            SacAgent(QModelCls=q_of_shape(1, 3, 1)),
+            BOX,
+            r"the action values, .* \[1, 3, 1\] for 3 rows; expected \[2, 3",
+        ),
+        (RecurrentSacAgent(QModelCls=q_of_shape(3)), BOX, r"the action values, .* \[3\] for 3 rows; expected \[2, 3\]"),
     ],
-)  # fmt: skip
-def test_outputs_that_do_not_fit_are_refused(AgentCls: Any, function: Any, said: str) -> None:
+)
+def test_outputs_that_do_not_fit_are_refused(agent: Any, env_spaces: EnvSpaces, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        AgentCls(ModelCls=gives(function)).initialize(DISCRETE)
-
-
-def test_policies_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"DdpgAgent: the policy, a Gives, gave a tuple of 2: .*expected mu \[3, 2\]"):
-        DdpgAgent(ModelCls=gives(lambda x: (zeros(2)(x), zeros(2)(x)))).initialize(BOX)
-    with pytest.raises(ValueError, match=r"gave a tensor \[3, 4\] .*expected mean \[3, 2\], log_std \[3, 2\]"):
-        SacAgent(ModelCls=gives(zeros(4))).initialize(BOX)
-
-
-def test_outputs_that_fit_are_taken() -> None:
-    DqnAgent(ModelCls=gives(zeros(A))).initialize(DISCRETE)
-    CatDqnAgent(ModelCls=gives(zeros(A, 5)), n_atoms=5).initialize(DISCRETE)
-    R2d1Agent(ModelCls=gives(lambda x: (zeros(A)(x), torch.zeros(1, len(x), 5)))).initialize(DISCRETE)
-    SacAgent(ModelCls=gives(lambda x: [zeros(2)(x), zeros(2)(x)])).initialize(BOX)
-
-
-def test_an_agent_of_ones_own_may_take_another_output() -> None:
-    class First(QHead):
-        def read(self, output: Any) -> Any:
-            return output[0]
-
-    class TwoHeads(DqnAgent):
-        HeadCls = First
-
-    TwoHeads(ModelCls=gives(lambda x: (zeros(A)(x), zeros(7)(x)))).initialize(DISCRETE)
+        agent.initialize(env_spaces)
 
 
 # ---- probabilities ----
@@ -519,6 +460,25 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
     return x[:, :A].softmax(-1)
 
 
+class First(QHead):
+    def read(self, output: Any) -> Any:
+        return output[0]
+
+
+class TwoHeads(DqnAgent):
+    HeadCls = First
+
+
+def test_outputs_that_fit_are_taken() -> None:
+    DqnAgent(ModelCls=gives(zeros(A))).initialize(DISCRETE)
+    CatDqnAgent(ModelCls=gives(zeros(A, 5)), n_atoms=5).initialize(DISCRETE)
+    R2d1Agent(ModelCls=gives(lambda x: (zeros(A)(x), torch.zeros(1, len(x), 5)))).initialize(DISCRETE)
+    SacAgent(ModelCls=gives(lambda x: [zeros(2)(x), zeros(2)(x)])).initialize(BOX)
+    TwoHeads(ModelCls=gives(lambda x: (zeros(A)(x), zeros(7)(x)))).initialize(DISCRETE)
+    small = EnvSpaces(spaces.Box(0, 255, (1, 8, 8), np.uint8), DISCRETE.action)
+    AtariFfAgent(ModelCls=lambda output_size: gives(lambda x: (zeros(output_size)(x), zeros()(x)))()).initialize(small)
+
+
 def softmax_of_choices(x: torch.Tensor) -> torch.Tensor:
     return torch.cat([x[:, :2].softmax(-1), torch.ones(len(x), 1), x[:, 1:].softmax(-1)], -1)
 
@@ -527,36 +487,17 @@ def atoms(x: torch.Tensor) -> torch.Tensor:
     return x[:, None].expand(-1, A, -1).softmax(-1)
 
 
-@pytest.mark.parametrize(
-    ("agent", "env_spaces"),
-    [
-        (CategoricalPgAgent(gives(pg(softmax))), DISCRETE),
-        (CategoricalPgAgent(gives(pg(softmax_of_choices))), CHOICES),
-        (CatDqnAgent(ModelCls=gives(atoms), n_atoms=4), DISCRETE),
-        (RecurrentCategoricalPgAgent(gives(lambda x: (*pg(softmax)(x), torch.zeros(1, len(x), 2)))), DISCRETE),
+LOGITS: dict[str, list[Any]] = {
+    "refused": [
+        CategoricalPgAgent(gives(pg(softmax))),
+        CatDqnAgent(ModelCls=gives(atoms), n_atoms=4),
+        RecurrentCategoricalPgAgent(gives(lambda x: (*pg(softmax)(x), torch.zeros(1, len(x), 2)))),
     ],
-)
-def test_probabilities_for_logits_are_refused(agent: Any, env_spaces: EnvSpaces) -> None:
-    with pytest.raises(ValueError, match=r"these look like probabilities; expected logits.*or the logarithm"):
-        agent.initialize(env_spaces)
-
-
-@pytest.mark.parametrize(
-    "logits",
-    [
+    "warned of": [
         lambda x: torch.full((len(x), A), 1 / A),  # a softmax over a head of zeros, or what is meant
-        lambda x: torch.tensor([1.0, 0, 0]).expand(len(x), -1),
         lambda x: nn.functional.one_hot((x[:, 0] > 0).long(), A).float(),
     ],
-)
-def test_what_may_be_meant_is_warned_of(logits: Any) -> None:
-    with pytest.warns(UserWarning, match="look like probabilities"):
-        CategoricalPgAgent(gives(pg(logits))).initialize(DISCRETE)
-
-
-@pytest.mark.parametrize(
-    "logits",
-    [
+    "taken": [
         lambda x: x[:, :A],
         lambda x: torch.zeros(len(x), A),
         lambda x: x[:, :A].log_softmax(-1),
@@ -564,11 +505,23 @@ def test_what_may_be_meant_is_warned_of(logits: Any) -> None:
         lambda x: softmax(x) * 2,
         lambda x: softmax(x) / (x.abs().sum() == 0),  # NaN but for null rows
     ],
-)
-def test_logits_are_taken_without_a_word(logits: Any) -> None:
+}
+
+
+def test_probabilities_for_logits_are_refused_and_what_may_be_meant_is_warned_of() -> None:
+    said = r"these look like probabilities; expected logits.*or the logarithm"
+    for agent in LOGITS["refused"]:
+        with pytest.raises(ValueError, match=said):
+            agent.initialize(DISCRETE)
+    with pytest.raises(ValueError, match=said):
+        CategoricalPgAgent(gives(pg(softmax_of_choices))).initialize(CHOICES)
+    for logits in LOGITS["warned of"]:
+        with pytest.warns(UserWarning, match="look like probabilities"):
+            CategoricalPgAgent(gives(pg(logits))).initialize(DISCRETE)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        CategoricalPgAgent(gives(pg(logits))).initialize(DISCRETE)
+        for logits in LOGITS["taken"]:
+            CategoricalPgAgent(gives(pg(logits))).initialize(DISCRETE)
 
 
 def test_the_check_leaves_the_streams_and_an_odd_model_alone() -> None:
@@ -590,23 +543,69 @@ def test_the_check_leaves_the_streams_and_an_odd_model_alone() -> None:
     CategoricalPgAgent(gives(fails_on_what_never_comes)).initialize(DISCRETE)
 
 
-def test_atari_s_names_are_offered_too() -> None:
-    class Image(nn.Module):
-        def __init__(self, output_size: int) -> None:
-            super().__init__()
-            self.n = output_size
-
-        def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
-            return zeros(self.n)(observation), zeros()(observation)
-
-    AtariFfAgent(ModelCls=Image).initialize(EnvSpaces(spaces.Box(0, 255, (1, 8, 8), np.uint8), spaces.Discrete(A)))
+# ---- spaces ----
 
 
-def test_a_long_example_of_probabilities_is_shortened() -> None:
-    many = EnvSpaces(VECTOR, spaces.Discrete(30))
-    wide = gives(lambda x: (torch.cat([x, x.new_zeros(len(x), 26)], -1).softmax(-1), x[:, 0]))
-    with pytest.raises(ValueError, match=r"such as \[(0\.\d+, ){6}\.\.\.\], for 8"):
-        CategoricalPgAgent(ModelCls=wide).initialize(many)
+@pytest.mark.parametrize(
+    ("AgentCls", "observation", "action", "message"),
+    [
+        (CategoricalPgAgent, "vector", "box", r"CategoricalPgAgent: the action space is Box.*Use GaussianPgAgent"),
+        (RecurrentCategoricalPgAgent, "vector", "box", "Use GaussianPgAgent"),
+        (GaussianPgAgent, "vector", "discrete", r"GaussianPgAgent: .*Discrete.*expected a Box.*Use CategoricalPgAgent"),
+        (PgAgent, "vector", None, r"PgAgent: the action space is Dict.*expected Discrete, MultiDiscrete"),
+        (DqnAgent, "vector", "box", r"DqnAgent: .*expected Discrete.*policy-gradient"),
+        (SacAgent, "vector", "multi", r"the action space is .*; expected a Box\. Use an agent for discrete actions"),
+        (DdpgAgent, "vector", "binary", r"the action space is .*; expected a Box\. Use an agent for discrete actions"),
+        (AtariFfAgent, "vector", "discrete", r"image model.*CategoricalPgAgent or DqnAgent"),
+        (AtariLstmAgent, "image", "multi", "image model"),
+        (AtariDqnAgent, "nested", "discrete", "image model"),
+        (MujocoFfAgent, "nested", "box", "vector model.*GaussianPgAgent"),
+        (MujocoLstmAgent, "vector", "box table", "one dimension"),
+    ],
+)
+def test_spaces_that_do_not_fit_are_refused_with_the_agent_that_would(AgentCls, observation, action, message):
+    space = ACTIONS[action] if action else spaces.Dict({"a": spaces.Discrete(2)})
+    with pytest.raises(TypeError, match=message):
+        AgentCls().initialize(EnvSpaces(OBSERVATIONS[observation], space))
+
+
+# ---- states ----
+
+
+class PairOfStates(nn.Module):
+    """Recurrent model that returns torch's own plain pair of states."""
+
+    def __init__(self, observation_space: Any, action_space: Any) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(observation_space.shape[0], 6)
+        self.head = nn.Linear(6, int(action_space.n))
+
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any, rnn_state: Any, starts: Any = None) -> Any:
+        T, B = (1, *prev_reward.shape)[-2:]
+        x = observation.reshape(T, B, -1)
+        outputs = []
+        for t in range(T):
+            if starts is not None and rnn_state is not None:
+                keep = (~starts[t]).float()[:, None]
+                rnn_state = (rnn_state[0] * keep, rnn_state[1] * keep)
+            output, rnn_state = self.lstm(x[t : t + 1], rnn_state)
+            outputs.append(output)
+        x = torch.cat(outputs).reshape(*prev_reward.shape, 6)
+        return self.head(x), x.sum(-1), rnn_state
+
+
+@pytest.mark.parametrize("options", [{}, dict(n_workers=2, start_method="here")])
+def test_a_plain_pair_is_a_recurrent_state(options: dict[str, Any]) -> None:
+    """The whole way: sampling, recording [T, B], training on the state before the first row."""
+    agent, algo = RecurrentCategoricalPgAgent(ModelCls=PairOfStates), PPO(minibatches=2, epochs=1)
+    SamplerCls = CpuSampler if options else SerialSampler
+    sampler = set_up(algo, agent, RandomEnv, SamplerCls=SamplerCls, **options)
+    try:
+        for itr in range(3):
+            kl = optimize(algo, itr, sampler.obtain_samples(itr)[0])["kl"]
+            assert kl[0] < 1e-6, "the first update's ratios are 1"
+    finally:
+        sampler.shutdown()
 
 
 # ---- distributions of ones own ----

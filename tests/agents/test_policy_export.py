@@ -262,7 +262,7 @@ def test_the_agent_and_the_random_stream_stay_as_they_were(tmp_path: Path) -> No
 
 
 class Opposite(DqnAgent):
-    """Agent of a user that takes the worst action."""
+    """Agent of a user that takes the worst action, which can be exported."""
 
     def act(self, output: Any, actor: Any) -> Any:
         return output.argmin(-1)
@@ -276,33 +276,22 @@ class OwnStep(DqnAgent):
         return step._replace(action=torch.zeros_like(step.action))
 
 
-class AtRandom(DqnAgent):
-    """Agent of a user that draws its actions in every evaluation."""
-
-    def act(self, output: Any, actor: Any) -> Any:
-        return torch.randint(output.shape[-1], output.shape[:1])
-
-
-def test_another_rule_than_that_of_the_agent_is_refused(tmp_path: Path) -> None:
-    for AgentCls in (AtRandom, OwnStep):
-        torch.manual_seed(0)
-        agent = AgentCls(model_kwargs=SMALL)
-        agent.initialize(EnvSpaces(VECTOR, DISCRETE))
-        with pytest.raises(ValueError, match=rf"where {AgentCls.__name__} gives .*; expected the same.*let act"):
-            export_policy(agent, tmp_path / "a.pt2")
-        assert not (tmp_path / "a.pt2").exists()
-    opposite = Opposite(model_kwargs=SMALL)
-    opposite.initialize(EnvSpaces(VECTOR, DISCRETE))
-    export_policy(opposite, tmp_path / "a.pt2")
+def of(AgentCls: Any) -> Any:
+    torch.manual_seed(0)
+    agent = AgentCls(model_kwargs=SMALL)
+    agent.initialize(EnvSpaces(VECTOR, DISCRETE))
+    return agent
 
 
 def test_what_cannot_be_exported_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent = DqnAgent(model_kwargs=SMALL)
     with pytest.raises(RuntimeError, match="is not initialised"):
-        export_policy(agent, tmp_path / "a.pt2")
-    agent.initialize(EnvSpaces(VECTOR, DISCRETE))
+        export_policy(DqnAgent(), tmp_path / "a.pt2")
     with pytest.raises(ValueError, match=r"the path is .*a.pth; expected one that ends with .pt2 or .onnx"):
-        export_policy(agent, tmp_path / "a.pth")
+        export_policy(of(DqnAgent), tmp_path / "a.pth")
+    with pytest.raises(ValueError, match=r"where OwnStep gives .*; expected the same.*let act"):
+        export_policy(of(OwnStep), tmp_path / "a.pt2")
+    assert not (tmp_path / "a.pt2").exists()
+    export_policy(of(Opposite), tmp_path / "a.pt2")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"onnx and onnxscript were not found; .*pip install rlpyt\[export\]"):
-        export_policy(agent, tmp_path / "a.onnx")
+        export_policy(of(DqnAgent), tmp_path / "a.onnx")

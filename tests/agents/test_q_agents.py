@@ -1,45 +1,58 @@
-"""Q-learning agents in every sampler: the same rows, noise of the networks, the range of atoms, recurrent states."""
+"""Q-learning agents, and those of DDPG, TD3 and SAC, in every sampler; noise of networks, epsilon, masked actions."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from torch import nn
 
 from rlpyt.agents import (
-    AtariCatDqnAgent,
     CatDqnAgent,
-    CategoricalPgAgent,
+    DdpgAgent,
     DqnAgent,
+    EpsilonGreedyExploration,
     IqnAgent,
+    QpgAgent,
     QrDqnAgent,
     R2d1Agent,
     RecurrentCatDqnAgent,
     RecurrentIqnAgent,
     RecurrentQrDqnAgent,
+    RecurrentSacAgent,
+    SacAgent,
+    Td3Agent,
 )
-from rlpyt.algos import DQN, IQN, QRDQN, R2D1, CategoricalDQN
+from rlpyt.algos import DQN, QRDQN
 from rlpyt.models import NoisyLinear
 from rlpyt.spaces import EnvSpaces
+from tests.agents.acting_copies import Elsewhere
 from tests.agents.agent_kinds import Sampled
-from tests.algos.small_problems import RandomEnv, set_up
+from tests.algos.reference import encode
+from tests.algos.small_problems import RandomEnv, optimize, set_up
 from tests.samplers.sampler_kit import assert_equal_batches, collect, running
 
 B = 4
 NOISY: dict[str, Any] = dict(hidden_sizes=8, noisy=True)
 RNN: dict[str, Any] = dict(hidden_sizes=8, rnn_size=6)
 EPSILON: dict[str, Any] = dict(eps_init=0.6, eps_final=0.5, eps_final_min=0.01)
+SMALL: dict[str, Any] = dict(hidden_sizes=8)
+MU: dict[str, Any] = dict(model_kwargs=SMALL, q_model_kwargs=SMALL)
+BOX = spaces.Box(np.array([-0.1, -2, 0], np.float32), np.array([3, 5, 0.01], np.float32))
 AGENTS: dict[str, Any] = {
     "noisy": lambda: DqnAgent(model_kwargs=NOISY, **EPSILON),
-    "categorical": lambda: CatDqnAgent(n_atoms=5, model_kwargs=dict(hidden_sizes=8), **EPSILON),
+    "categorical": lambda: CatDqnAgent(n_atoms=5, model_kwargs=SMALL, **EPSILON),
     "rainbow LSTM": lambda: RecurrentCatDqnAgent(n_atoms=5, model_kwargs=dict(**RNN, noisy=True), **EPSILON),
     "quantiles GRU": lambda: RecurrentQrDqnAgent(n_quantiles=4, model_kwargs=dict(**RNN, recurrent="gru"), **EPSILON),
     "implicit": lambda: IqnAgent(model_kwargs=dict(hidden_sizes=8, n_acting_tau=4), **EPSILON),
-    "implicit noisy LSTM": lambda: RecurrentIqnAgent(model_kwargs=dict(**RNN, noisy=True), **EPSILON),
     "R2D1": lambda: R2d1Agent(model_kwargs=dict(**RNN, dueling=True), **EPSILON),
+    "DDPG correlated": lambda: DdpgAgent(**MU, action_std=0.3, action_noise_correlation=0.7),
+    "TD3": lambda: Td3Agent(**MU, action_std=0.3, action_noise_clip=0.4),
+    "recurrent SAC": lambda: RecurrentSacAgent(**MU, feature_kwargs=dict(rnn_size=6), pretrain_std=0.3),
 }
 
 
@@ -47,22 +60,33 @@ def collected(kind: str, sampler_kind: str, n_batches: int = 3, **options: Any) 
     """Batches of an agent whose exploration, and range of atoms, are set after the workers have started."""
     torch.manual_seed(0)
     agent = AGENTS[kind]()
-    with running(sampler_kind, agent, RandomEnv, T=6, B=B, **options) as sampler:
+    env_kwargs = dict(action_space=BOX) if isinstance(agent, QpgAgent) else {}
+    with running(sampler_kind, agent, RandomEnv, T=6, B=B, env_kwargs=env_kwargs, **options) as sampler:
         first = collect(sampler, 1)
-        agent.anneal_exploration(0.7)
+        agent.anneal_exploration(1.0 if env_kwargs else 0.7)
         if isinstance(agent, CatDqnAgent):
             agent.give_V_min_max(-2.0, 3.0)
         return first + collect(sampler, n_batches - 1, first=1)
 
 
+def explored(samples: Any) -> torch.Tensor:
+    """Return how far actions are from the best, at valid rows; of a policy in units of the bounds."""
+    info, action, valid = samples.agent.agent_info, samples.agent.action, samples.env.valid
+    if "q" in info._fields:
+        return (action != info.q.argmax(-1))[valid].float()
+    best = info.mu if "mu" in info._fields else info.dist_info.mean.tanh()
+    return (encode(action, BOX) - best.double())[valid].abs()
+
+
 @pytest.mark.parametrize("kind", AGENTS)
 def test_every_sampler_gives_the_same_rows(kind):
+    """With the recurrent states before them; exploration is as it is set, in workers too."""
     expected = collected(kind, "serial")
-    explored = torch.stack([s.agent.action != s.agent.agent_info.q.argmax(-1) for s, _ in expected[1:]])
-    assert explored.any()
+    first, *others = (explored(samples).mean() for samples, _ in expected)
+    assert all(0 < share < (0.5 * first if kind in ("TD3", "DDPG correlated") else 1) for share in others)
     for sampler_kind in ("cpu2", "gpu2", "alternating2"):
         # Kernels for other numbers of rows round otherwise.
-        here: dict[str, Any] = {} if kind == "R2D1" else dict(start_method="here")
+        here: dict[str, Any] = {} if kind in ("R2D1", "TD3") else dict(start_method="here")
         assert_equal_batches(collected(kind, sampler_kind, **here), expected, rtol=1e-4)
 
 
@@ -170,91 +194,159 @@ def test_q_is_the_mean_of_the_distribution(AgentCls, n):
     torch.testing.assert_close(agent.step(*inputs).agent_info.q.double(), q.double(), rtol=1e-4, atol=1e-5)
 
 
-def test_the_range_of_atoms_belongs_to_the_state():
-    agent, other = make(CatDqnAgent, n_atoms=3), make(CatDqnAgent, n_atoms=3)
-    agent.give_V_min_max(-1.0, 4.0)
-    other.load_state_dict(agent.state_dict())
-    assert other.z.tolist() == [-1.0, 1.5, 4.0]
+# ---- epsilon ----
 
 
-@pytest.mark.parametrize("sampler_kind", ["serial", "cpu2", "alternating2"])
-def test_recurrent_states_are_zero_at_the_start_of_every_episode(sampler_kind):
-    seen = 0
-    for before, after in zip(batches := collected("R2D1", sampler_kind), batches[1:], strict=False):
-        rows = [torch.cat([s.env.valid for s, _ in (before, after)])]
-        rows += [torch.cat([leaf(s) for s, _ in (before, after)]) for leaf in (lambda s: hidden(s), lambda s: cells(s))]
-        valid, h, c = rows
-        starts = torch.zeros_like(valid)
-        starts[1:] = valid[1:] & ~valid[:-1]
-        starts[0] = before is batches[0]
-        assert not h[starts].any()
-        assert not c[starts].any()
-        assert h[1:][~starts[1:]].any(-1).all()
-        seen += int(starts[1:].sum())
-    assert seen > 4
+def random_share(agent: Any, B: int, n: int = 3000) -> torch.Tensor:
+    """Return how often every environment's action was not the greedy one, times what corrects for chance hits."""
+    inputs = torch.rand(B, 3), torch.zeros(B, dtype=torch.int64), torch.zeros(B)
+    greedy = agent(*inputs).argmax(-1)
+    other = sum((agent.step(*inputs).action != greedy).float() for _ in range(n))
+    return other / n * 3 / 2
 
 
-def hidden(samples: Any) -> torch.Tensor:
-    return samples.agent.agent_info.prev_rnn_state.h
-
-
-def cells(samples: Any) -> torch.Tensor:
-    return samples.agent.agent_info.prev_rnn_state.c
-
-
-LEARNERS: dict[str, Any] = {
-    "DQN": DQN,
-    "R2D1": R2D1,
-    "CategoricalDQN": CategoricalDQN,
-    "QRDQN": QRDQN,
-    "IQN": IQN,
-}
-KINDS: dict[str, Any] = {
-    "q": (DqnAgent, R2d1Agent),
-    "categorical": (CatDqnAgent, RecurrentCatDqnAgent),
-    "quantiles": (QrDqnAgent, RecurrentQrDqnAgent),
-    "implicit quantiles": (IqnAgent, RecurrentIqnAgent),
-}
-
-
-@pytest.mark.parametrize("name", LEARNERS)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("recurrent", [False, True])
-def test_an_algorithm_takes_the_agents_of_its_kind_and_refuses_others(name, kind, recurrent):
-    h: dict[str, Any] = dict(min_steps_learn=100, replay_size=1000, replay_ratio=8)
-    sizes = dict(batch_T=4, batch_B=2, warmup_T=0, store_rnn_state_interval=4)
-    algo = LEARNERS[name](
-        **{**h, **(sizes if recurrent else {}), **({} if recurrent else dict(batch_T=None, batch_B=None))}
-    )
-    AgentCls = KINDS[kind][recurrent]
-    agent = AgentCls(model_kwargs=RNN if recurrent else dict(hidden_sizes=8))
-    if kind == algo.agent_kind:
-        set_up(algo, agent, RandomEnv, n_itr=50)
-        return
-    message = (
-        rf"{name}: the agent, a {AgentCls.__name__}, is one whose network gives {kind}; expected one whose network "
-        rf"gives {algo.agent_kind}\. .*CatDqnAgent.*QrDqnAgent.*IqnAgent"
-    )
-    with pytest.raises(TypeError, match=message):
-        set_up(algo, agent, RandomEnv, n_itr=50)
-
-
-@pytest.mark.parametrize("name", LEARNERS)
-def test_an_agent_without_q_values_is_refused(name):
-    with pytest.raises(TypeError, match=rf"{name}: the agent, a CategoricalPgAgent, is no Q-learner; expected one"):
-        set_up(LEARNERS[name](), CategoricalPgAgent(), RandomEnv)
+ONE: dict[str, Any] = dict(eps_init=0.8, eps_final=0.2)
+OWN: dict[str, Any] = dict(eps_init=1.0, eps_final=0.5, eps_final_min=0.0005)
 
 
 @pytest.mark.parametrize(
-    ("AgentCls", "kwargs", "message"),
+    ("settings", "ranks", "progress", "expected"),
     [
-        (CatDqnAgent, dict(n_atoms=1), "CatDqnAgent: n_atoms is 1; expected a whole number from 2"),
-        (CatDqnAgent, dict(model_kwargs=dict(n_atoms=21)), "n_atoms is 51, and 21 in model_kwargs; expected the same"),
-        (AtariCatDqnAgent, dict(n_atoms=0), "AtariCatDqnAgent: n_atoms is 0; expected a whole number from 2"),
-        (QrDqnAgent, dict(n_quantiles=0), "QrDqnAgent: n_quantiles is 0; expected a whole number from 1"),
-        (RecurrentQrDqnAgent, dict(n_quantiles=-1), "RecurrentQrDqnAgent: n_quantiles is -1"),
+        (ONE, None, 0.0, [0.8]),
+        (ONE, None, 0.5, [0.5]),
+        (ONE, None, 1.0, [0.2]),
+        (OWN, None, 1.0, [0.0005, 0.005, 0.05, 0.5]),
+        (OWN, None, 0.0, [1.0] * 4),
+        (OWN, None, 0.5, [0.50025, 0.5025, 0.525, 0.75]),
+        (OWN, [2, 3], 1.0, [0.05, 0.5]),  # of a worker
     ],
 )
-def test_distributions_that_cannot_be_are_refused(AgentCls, kwargs, message):
-    with pytest.raises(ValueError, match=message):
-        AgentCls(**kwargs)
+def test_epsilon_goes_from_the_first_value_to_the_last_of_every_environment(settings, ranks, progress, expected):
+    agent = make(ranks=ranks, model_kwargs=SMALL, **settings)
+    agent.anneal_exploration(progress)
+    assert agent.epsilon(agent.actors[False]).tolist() == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_actions_are_random_as_often_as_epsilon_says():
+    agent = make(model_kwargs=SMALL, eps_final=0.5, eps_final_min=0.0005)
+    assert random_share(agent, 4).tolist() == pytest.approx([1.0] * 4, abs=0.06)
+    agent.anneal_exploration(1.0)
+    agent.begin(1)
+    share = random_share(agent, 4).tolist()
+    assert share == pytest.approx([0.0005, 0.005, 0.05, 0.5], abs=0.05)
+    assert share[0] < share[2] < share[3]
+
+
+def test_evaluation_has_an_epsilon_of_its_own():
+    agent = make(model_kwargs=SMALL, eps_eval=0.0)
+    agent.begin_evaluation(1)
+    assert random_share(agent, 2, 300).tolist() == [0.0, 0.0]
+    # Before anything was learned the greedy policy is one action: better to show what chance reaches.
+    agent.begin_evaluation(0)
+    assert random_share(agent, 2, 1000).tolist() == pytest.approx([1.0, 1.0], abs=0.1)
+    agent.begin(1)
+    assert agent.epsilon(agent.actors[False]).tolist() == [1.0]
+
+
+def test_a_worker_follows_the_exploration_of_the_master():
+    agent = make(model_kwargs=SMALL, **OWN)
+    other = Elsewhere(agent)
+    worker = other.agent
+    actor = worker.actor([3], 4, seed=0)
+    agent.anneal_exploration(1.0)
+    other.publish()
+    other.take()
+    actor.begin(0)
+    assert actor.exploration.tolist() == worker.epsilon(actor).tolist() == pytest.approx([0.5])
+    agent.load_state_dict({**agent.state_dict(), "annealed": 0.0})
+    other.publish()
+    other.take()
+    assert actor.exploration.tolist() == pytest.approx([0.5]), "the batch goes on as it began"
+    actor.begin(1)
+    assert actor.exploration.tolist() == pytest.approx([1.0])
+
+
+MASKED_RUN: dict[str, Any] = dict(min_steps_learn=48, replay_size=400, eps_steps=100, batch_size=16, replay_ratio=8)
+
+
+class Masked(gymnasium.Env[Any, Any]):
+    """Allows two of four actions in every step; its final observation allows none."""
+
+    observation_space: Any = spaces.Dict(mask=spaces.MultiBinary(4), x=spaces.Box(-1, 1, (3,), np.float32))
+    action_space: Any = spaces.Discrete(4)
+
+    def __init__(self, taken: list[bool]) -> None:
+        self.taken = taken
+
+    def see(self) -> Any:
+        self.mask = np.zeros(4, np.int8)
+        self.mask[self.np_random.choice(4, 2, replace=False)] = self.t < 5
+        return dict(mask=self.mask, x=self.np_random.uniform(-1, 1, 3).astype(np.float32))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.t = 0
+        return self.see(), {}
+
+    def step(self, action: Any) -> Any:
+        self.taken.append(bool(self.mask[action]))
+        self.t += 1
+        return self.see(), float(action), self.t == 5, False, {}
+
+
+class MaskingNet(nn.Module):
+    def __init__(self, n_quantiles: int | None) -> None:
+        super().__init__()
+        self.net, self.n_quantiles = nn.Linear(3, 4 * (n_quantiles or 1)), n_quantiles
+
+    def forward(self, observation: Any, *others: Any) -> Any:
+        q = self.net(observation.x).unflatten(-1, (4, -1)).masked_fill(observation.mask[..., None] == 0, -torch.inf)
+        return q.squeeze(-1) if self.n_quantiles is None else q
+
+
+@pytest.mark.parametrize(
+    ("algo", "agent", "n_quantiles"),
+    [
+        (DQN(**MASKED_RUN), DqnAgent, None),
+        (DQN(**MASKED_RUN, double_dqn=True, prioritized_replay=True, n_step_return=3), DqnAgent, None),
+        (QRDQN(**MASKED_RUN), QrDqnAgent, 3),
+    ],
+)
+def test_a_model_may_mask_illegal_actions(algo: Any, agent: Any, n_quantiles: int | None) -> None:
+    taken: list[bool] = []
+    agent = agent(ModelCls=MaskingNet, model_kwargs=dict(n_quantiles=n_quantiles))
+    sampler = set_up(algo, agent, lambda: Masked(taken), T=8, B=2)
+    taken.clear()  # the check at the start acts at random
+    for itr in range(10):
+        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    assert algo.update_counter > 0
+    assert all(taken)
+    assert len(taken) > 100
+
+
+class SaysNothing(EpsilonGreedyExploration):
+    def action(self, output, actor):
+        super().action(output, actor)  # without return
+
+
+@pytest.mark.parametrize(
+    ("name", "given"), [("HeadCls", EpsilonGreedyExploration), ("HeadCls", 3), ("ExplorationCls", object)]
+)
+def test_a_part_of_another_kind_is_refused(name, given):
+    with pytest.raises(TypeError, match=f"Mine: {name} is .*; expected a class that derives from rlpyt.agents."):
+        type("Mine", (DqnAgent,), {name: given})()
+
+
+def test_a_rule_that_returns_no_action_is_told_so():
+    agent = type("Mine", (DqnAgent,), {"ExplorationCls": SaysNothing})()
+    with pytest.raises(TypeError, match=r"^Mine: no action was returned for one row; expected a tensor \[1, \.\.\.\]"):
+        set_up(DQN(min_steps_learn=0), agent, RandomEnv)
+
+
+@pytest.mark.parametrize("AgentCls", [DqnAgent, SacAgent])
+def test_what_an_agent_lacks_before_initialize_is_told(AgentCls):
+    agent = AgentCls()
+    with pytest.raises(RuntimeError, match=f"{AgentCls.__name__}: is not initialised"):
+        agent.update_target()
+    with pytest.raises(AttributeError, match=f"{AgentCls.__name__} has no network '(model|target)': it is not init"):
+        agent.q_parameters() if AgentCls is SacAgent else agent.target_model

@@ -16,11 +16,11 @@ import torch
 from rlpyt.algos.sac import SAC, alpha_of
 from rlpyt.core import hyper_parameters
 from rlpyt.types import Samples
-from tests.algos.reference import Parameters, Priorities, encode, mlp, n_step, place_of, rnn_step
+from tests.algos.reference import Parameters, Priorities, encode, mlp, n_step, place_of, sequence_features
 from tests.algos.small_problems import RandomEnv, copied, joined, optimize, set_up
 
 SCHEDULES = ("learning_rate", "q_learning_rate", "alpha_learning_rate", "clip_grad_norm", "target_update_tau",
-             "q_target_clip", "fixed_alpha", "reward_scale", "discount")  # fmt: skip
+             "q_target_clip", "fixed_alpha", "target_entropy", "reward_scale", "discount")  # fmt: skip
 
 
 def weights64(module: torch.nn.Module, prefix: str = "") -> Parameters:
@@ -96,13 +96,12 @@ class QpgReference:
 
     Args:
         watch: a run that is over.
-        changes: of its hyper-parameters, to see that the comparison would notice.
     """
 
-    def __init__(self, watch: QpgWatch, **changes: Any) -> None:
+    def __init__(self, watch: QpgWatch) -> None:
         self.watch, self.agent, self.stream = watch, watch.agent, watch.stream
         self.kind = next(c.__name__ for c in type(watch.algo).__mro__ if c.__name__ in ("DDPG", "TD3", "SAC"))
-        self.given = {**hyper_parameters(watch.algo), **changes}
+        self.given = hyper_parameters(watch.algo)
         self.space = watch.agent.env_spaces.action
         self.dim = math.prod(self.space.shape)
         self.w = {k: {n: p.detach().clone().requires_grad_() for n, p in ps.items()} for k, ps in watch.first.items()}
@@ -113,49 +112,24 @@ class QpgReference:
         groups["alpha"] = [self.log_alpha]
         kwargs = self.given["optim_kwargs"]
         self.optimizers = {name: OptimCls(parameters, lr=1.0, **kwargs) for name, parameters in groups.items()}
-        reach = self.given["n_step_return"]
-        if watch.agent.recurrent:
-            reach += self.given["warmup_T"] + self.given["batch_T"] - 1
-        self.priorities, self.largest = Priorities(reach, watch.algo.batch_spec.T, {}, []), 1.0
+        self.priorities = Priorities(self.settings(0), *watch.algo.batch_spec, watch.agent.recurrent)
 
     def settings(self, itr: int) -> Any:
         """The hyper-parameters of an iteration; a schedule is a line, "lin_0.4" to zero, "lin_0.4_0.1" to 0.1."""
-        h = SimpleNamespace(**self.given)
+        h = SimpleNamespace(**self.given, space=self.space)
         for name in SCHEDULES:
-            if isinstance(value := self.given.get(name), str):
+            if isinstance(value := self.given.get(name), str) and value != "auto":
                 start, end = [*map(float, value.split("_")[1:]), 0.0][:2]
                 setattr(h, name, start + (end - start) * itr / self.watch.n_itr)
-        h.step = itr * self.watch.algo.batch_spec.size
         return h
 
     # ---- networks ----
 
-    def encode(self, action: torch.Tensor) -> torch.Tensor:
-        """Actions in units of the bounds."""
-        return encode(action, self.space)
-
-    def features(self, h: Any, p: Parameters, t0: int, b: int, n_rows: int) -> torch.Tensor:
-        """Of rows from t0 on; recurrent ones of those after the warm-up, without a gradient through it."""
-        env, rows = self.stream.env, slice(t0, t0 + n_rows)
-        x = mlp(p, "trunk", env.observation[rows, b].double(), torch.relu, hidden_only=True)
-        if not self.agent.recurrent:
-            return x
-        previous = self.encode(self.stream.agent.prev_action[rows, b])
-        x = torch.cat([x, previous, env.prev_reward[rows, b, None].double()], -1)
-        kept = self.stream.agent.agent_info.prev_rnn_state
-        hidden = kept.h[t0, b, 0].double()
-        cells = None if kept.c is None else kept.c[t0, b, 0].double()
-        if not h.store_rnn_state_interval:
-            hidden, cells = torch.zeros_like(hidden), None if cells is None else torch.zeros_like(cells)
-        outputs = []
-        for r in range(n_rows):
-            if r and env.valid[t0 + r, b] and not env.valid[t0 + r - 1, b]:
-                hidden, cells = torch.zeros_like(hidden), None if cells is None else torch.zeros_like(cells)
-            if r == h.warmup_T:
-                hidden, cells = hidden.detach(), None if cells is None else cells.detach()
-            hidden, cells = rnn_step(p, x[r], hidden, cells)
-            outputs.append(hidden)
-        return torch.stack(outputs[h.warmup_T :])
+    def features(self, h: Any, p: Parameters, t0: int, b: int) -> torch.Tensor:
+        """Of a row, or of those of a sequence that follow its warm-up."""
+        if self.agent.recurrent:
+            return sequence_features(h, p, self.stream, t0, b)
+        return mlp(p, "trunk", self.stream.env.observation[t0, b][None].double(), torch.relu, hidden_only=True)
 
     def q(self, p: Parameters, x: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """The values [N, ...], network by network."""
@@ -198,12 +172,12 @@ class QpgReference:
         generator = torch.Generator()
         generator.set_state(self.watch.drawn[i][1])
         rows = self._rows(h, places)
-        is_weights = self._is_weights(h, places, self.watch.itrs[i])
+        is_weights = self.priorities.weights(h, places, self.watch.itrs[i])
         # Of all rows [.., M] that the library computes, those to train on, one after the other.
         unrolled = self.agent.recurrent
         shape = (h.batch_T, len(places)) if unrolled else (len(places),)
         pick = [(s, m) if unrolled else (m,) for s, m, *_ in rows]
-        action = torch.stack([self.encode(self.stream.agent.action[t, b]) for _, _, t, b, _ in rows])
+        action = torch.stack([encode(self.stream.agent.action[t, b], self.space) for _, _, t, b, _ in rows])
 
         def draw() -> torch.Tensor:
             noise = torch.randn(*shape, self.dim, generator=generator).double()
@@ -253,9 +227,8 @@ class QpgReference:
     def _features_of(self, h: Any, p: Parameters, places: Any, rows: list[Any], ahead: bool) -> torch.Tensor:
         """Of the rows to train on, or of those that are bootstrapped from."""
         if not self.agent.recurrent:
-            return torch.cat([self.features(h, p, t + (k if ahead else 0), b, 1) for _, _, t, b, (_, _, k) in rows])
-        n_rows = h.warmup_T + h.batch_T + h.n_step_return
-        every = [self.features(h, p, t, b, n_rows) for t, b in places]
+            return torch.cat([self.features(h, p, t + (k if ahead else 0), b) for _, _, t, b, (_, _, k) in rows])
+        every = [self.features(h, p, t, b) for t, b in places]
         return torch.stack([every[m][s + (k if ahead else 0)] for s, m, _, _, (_, _, k) in rows])
 
     def _next_value(self, h: Any, next_x: Any, target_x: Any, draw: Any, generator: Any) -> torch.Tensor:
@@ -318,15 +291,6 @@ class QpgReference:
 
     # ---- priorities ----
 
-    def _is_weights(self, h: Any, places: list[tuple[int, int]], itr: int) -> torch.Tensor | None:
-        while len(self.priorities.largest) <= itr:
-            self.priorities.largest.append(self.largest)
-        if not h.prioritized_replay:
-            return None
-        beta = h.pri_beta_init + min(1.0, h.step / h.pri_beta_steps) * (h.pri_beta_final - h.pri_beta_init)
-        p = torch.tensor([self.priorities(place) for place in places]).double() ** h.pri_alpha
-        return (p.min() / p) ** beta
-
     def _give_priorities(self, h: Any, places: list[tuple[int, int]], rows: list[Any], errors: torch.Tensor) -> None:
         mixed = []
         for m in range(len(places)):
@@ -334,4 +298,3 @@ class QpgReference:
             eta = h.pri_eta if self.agent.recurrent else 0.0
             mixed.append(eta * max(own) + (1 - eta) * sum(own) / len(own) if own else 0.0)
         self.priorities.give(places, torch.tensor(mixed))
-        self.largest = max(self.largest, *mixed)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -343,13 +342,13 @@ def sequence_features(h: Any, p: Parameters, stream: Samples, t0: int, b: int) -
     """What the recurrent layer gives after the warm-up, [batch_T + n, H], unrolled from the state of the actor."""
     rows = slice(t0, t0 + h.warmup_T + h.batch_T + h.n_step_return)
     x = mlp(p, "trunk", stream.env.observation[rows, b].double(), torch.relu, hidden_only=True)
-    prev_action = torch.nn.functional.one_hot(stream.agent.prev_action[rows, b], h.n_actions).double()
+    prev_action = encode(stream.agent.prev_action[rows, b], h.space)
     x = torch.cat([x, prev_action, stream.env.prev_reward[rows, b, None].double()], -1)
-    rnn, H = stream.agent.agent_info.prev_rnn_state, p["core.rnn.weight_hh_l0"].shape[1]
+    rnn = stream.agent.agent_info.prev_rnn_state
     state = rnn.h[t0, b, 0].double()
     cells = None if rnn.c is None else rnn.c[t0, b, 0].double()
     if not h.store_rnn_state_interval:
-        state, cells = torch.zeros(H).double(), None if cells is None else torch.zeros(H).double()
+        state, cells = torch.zeros_like(state), None if cells is None else torch.zeros_like(cells)
     outputs = []
     for r in range(len(x)):
         if r and stream.env.valid[t0 + r, b] and not stream.env.valid[t0 + r - 1, b]:
@@ -386,26 +385,42 @@ def sequence_losses(h: Any, u: QUpdate, stream: Samples) -> tuple[list[Any], tor
     return places, losses, errors
 
 
-@dataclass
 class Priorities:
-    """What a prioritised replay knows: what was given, and of the rest the largest when it came into reach."""
+    """What a prioritised replay knows: what was given, and of the rest the largest when it came into reach.
 
-    rows_after: int
-    batch_T: int
-    given: dict[tuple[int, int], float]
-    largest: list[float]
-    """Before the updates of every iteration."""
+    Args:
+        h: hyper-parameters.
+        batch_T: time steps of a batch of the sampler.
+        B: its environments.
+        recurrent: whether places are of sequences.
+    """
 
-    def __call__(self, place: tuple[int, int]) -> float:
-        """The priority of a place."""
-        return self.given.get(place, self.largest[(place[0] + self.rows_after) // self.batch_T])
+    def __init__(self, h: Any, batch_T: int, B: int, recurrent: bool) -> None:
+        self.batch_T, self.size = batch_T, batch_T * B
+        self.rows_after = h.n_step_return + (h.warmup_T + h.batch_T - 1 if recurrent else 0)
+        self.given: dict[tuple[int, int], float] = {}
+        self.now, self.largest = 1.0, list[float]()
+        """Largest priority now, and before the updates of every iteration."""
+
+    def weights(self, h: Any, places: list[tuple[int, int]], itr: int) -> torch.Tensor | None:
+        """The importance weights of a draw."""
+        self.largest += [self.now] * (itr + 1 - len(self.largest))
+        if not h.prioritized_replay:
+            return None
+        share = min(1.0, itr * self.size / h.pri_beta_steps)
+        beta = h.pri_beta_init + share * (h.pri_beta_final - h.pri_beta_init)
+        of_new = [self.largest[(t + self.rows_after) // self.batch_T] for t, _ in places]
+        p = torch.tensor([self.given.get(place, x) for place, x in zip(places, of_new, strict=True)]).double()
+        p = p**h.pri_alpha
+        return (p.min() / p) ** beta
 
     def give(self, places: list[tuple[int, int]], priorities: torch.Tensor) -> None:
         """Take over the priorities of an update; of a place drawn twice the last counts."""
         self.given.update(zip(places, priorities.clip(min=1e-6).tolist(), strict=True))
+        self.now = max(self.now, float(priorities.max()))
 
 
 def settings_of(algo: Any, n_actions: int, **changes: Any) -> Any:
     """The hyper-parameters of an algorithm, some of them changed."""
-    values = {**hyper_parameters(algo), "agent_kind": algo.agent_kind, "n_actions": n_actions, **changes}
-    return SimpleNamespace(**values)
+    own = {"agent_kind": algo.agent_kind, "n_actions": n_actions, "space": spaces.Discrete(n_actions)}
+    return SimpleNamespace(**{**hyper_parameters(algo), **own, **changes})

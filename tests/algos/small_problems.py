@@ -227,10 +227,10 @@ class ContinuousSpot(Spot):
 class TableModel(nn.Module):
     """Given values of a Discrete observation, and a trained table of logits: for policy-gradient agents."""
 
-    def __init__(self, observation_space: Any, action_space: Any, values: Any, trained: bool = False) -> None:
+    def __init__(self, observation_space: Any, action_space: Any, values: Any) -> None:
         super().__init__()
         self.logits = nn.Parameter(torch.zeros(int(observation_space.n), int(action_space.n)))
-        self.values = nn.Parameter(torch.as_tensor(values, dtype=torch.float32).clone(), requires_grad=trained)
+        self.values = nn.Parameter(torch.as_tensor(values, dtype=torch.float32).clone(), requires_grad=False)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
         return self.logits[observation], self.values[observation]

@@ -80,22 +80,6 @@ class GrowingDQN(DQN):
     TargetCls = Growing
 
 
-def learned(algo: Any, agent: Any, env_kwargs: Any = None, env: Any = RandomEnv) -> Any:
-    sampler = set_up(algo, agent, env, env_kwargs, n_itr=10)
-    metrics = [optimize(algo, itr, sampler.obtain_samples(itr)[0]) for itr in range(10)]
-    return [x for x in metrics if x]
-
-
-def gradients_at_features(algo: Any, agent: Any, *problem: Any) -> list[torch.Tensor | None]:
-    """Return what the auxiliary loss alone sends back into the features, of each update."""
-    found: list[torch.Tensor | None] = []
-    sampler = set_up(algo, agent, *problem, n_itr=10)
-    algo.head.register_full_backward_hook(lambda module, into, out: found.append(into[0]))
-    for itr in range(10):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
-    return found
-
-
 def n_lines(*things: Any) -> int:
     """Return the lines of classes and files, docstrings and blank lines among them."""
     return sum(len((x.read_text() if isinstance(x, Path) else inspect.getsource(x)).splitlines()) for x in things)
@@ -122,7 +106,9 @@ def test_lines_of_a_variant(things: Any, most: int) -> None:
 
 def test_munchausen_dqn() -> None:
     algo, agent = Munchausen(**REPLAY, discount=0.5), DqnAgent(model_kwargs=SMALL)
-    learned(algo, agent)
+    sampler = set_up(algo, agent, RandomEnv)
+    for itr in range(10):
+        optimize(algo, itr, sampler.obtain_samples(itr)[0])
     batch, hyper, tau = algo.feed.sample_batch(), algo.hyper(0), 0.03
     outputs = run_over(batch, agent, agent, agent.target, with_next=False, warmup_T=0)
     with torch.no_grad():
@@ -137,19 +123,19 @@ def test_munchausen_dqn() -> None:
     torch.testing.assert_close(loss, torch.nn.functional.huber_loss(delta, torch.zeros_like(delta), reduction="none"))
 
 
-def test_an_auxiliary_loss_on_the_encoder_of_ppo() -> None:
-    algo, agent = RewardPPO(), build(PgAgent, model_kwargs=CONVOLUTIONS)
-    gradients = gradients_at_features(algo, agent, Spot, None)
-    assert len(gradients) == algo.update_counter > 0
-    assert all(x is not None and x.any() for x in gradients)
-
-
-def test_an_auxiliary_loss_on_the_features_of_sac() -> None:
-    agent = SacAgent(model_kwargs=SMALL, q_model_kwargs=SMALL, feature_kwargs=SMALL)
-    algo = RewardSAC(**REPLAY)
-    gradients = gradients_at_features(algo, agent, RandomEnv, BOX)
-    assert len(gradients) == algo.update_counter > 0
-    assert all(x is not None and x.any() for x in gradients)
+@pytest.mark.parametrize("kind", ["PPO", "SAC"])
+def test_an_auxiliary_loss_reaches_the_features(kind: str) -> None:
+    algo: Any = RewardPPO() if kind == "PPO" else RewardSAC(**REPLAY)
+    agent: Any = build(PgAgent, model_kwargs=CONVOLUTIONS)
+    if kind == "SAC":
+        agent = SacAgent(model_kwargs=SMALL, q_model_kwargs=SMALL, feature_kwargs=SMALL)
+    found: list[torch.Tensor | None] = []
+    sampler = set_up(algo, agent, *((Spot, None) if kind == "PPO" else (RandomEnv, BOX)))
+    algo.head.register_full_backward_hook(lambda module, into, out: found.append(into[0]))
+    for itr in range(10):
+        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    assert len(found) == algo.update_counter > 0
+    assert all(x is not None and x.any() for x in found)
 
 
 def test_a_target_of_another_schedule() -> None:
@@ -203,18 +189,3 @@ def test_crossq_has_no_targets_and_one_pass_of_both_rows() -> None:
     assert calls == [16] * algo.update_counter
     assert algo.target is None
     assert list(agent.learning) == ["q_model"]
-
-
-@pytest.mark.slow
-def test_crossq_learns_pendulum() -> None:
-    algo, agent = crossq_parts()
-    sampler = SerialSampler(gymnasium.make, dict(id="Pendulum-v1"), batch_T=4, batch_B=1)
-    returns: list[float] = []
-
-    class Watching(MinibatchRl):
-        def store_diagnostics(self, itr: int, traj_infos: Any, metrics: Any) -> None:
-            returns.extend(float(x.Return) for x in traj_infos)
-            super().store_diagnostics(itr, traj_infos, metrics)
-
-    Watching(algo, agent, sampler, n_steps=5000, log_interval_steps=2500, seed=0).train()
-    assert sum(returns[-5:]) / 5 > -500 > -900 > sum(returns[:5]) / 5

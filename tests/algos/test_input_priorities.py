@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from rlpyt.agents import CatDqnAgent, DqnAgent, R2d1Agent
+from rlpyt.agents import DqnAgent, R2d1Agent
 from rlpyt.algos import DQN, R2D1, CategoricalDQN
 from rlpyt.algos.replay_settings import has_input_priorities
-from rlpyt.functional import Linear
-from rlpyt.replays import PrioritizedIndex, ReplayBuffer
-from tests.algos.small_problems import RandomEnv, copied, joined, optimize, set_up
+from rlpyt.replays import PrioritizedIndex
+from tests.algos.small_problems import RandomEnv, copied, joined, set_up
 
 B, ROWS = 3, 40
 MODEL: dict[str, Any] = dict(hidden_sizes=6, rnn_size=5)
@@ -120,20 +119,6 @@ def test_new_places_have_the_priorities_of_their_errors(T, n, recurrent):
             assert tree[place, b].item() == pytest.approx(expected, rel=1e-4), (place, b)
 
 
-def test_the_newest_discount_counts():
-    _, stream, errors = filled(False, 4, 1, discount=Linear(0.9, 0.1))
-    q, env = stream.agent.agent_info.q, stream.env
-    for itr in (0, 5, 9):
-        discount = 0.9 - 0.8 * itr / 10
-        for t in range(max(4 * itr - 1, 0), 4 * itr + 3):
-            for b in range(B):
-                value = 0.0 if env.terminated[t, b] else discount * q[t + 1, b].max()
-                expected = abs(env.reward[t, b] + value - q[t, b, stream.agent.action[t, b]])
-                given = errors[itr][t - (4 * itr - 1), b]
-                if env.valid[t, b]:
-                    torch.testing.assert_close(given, expected, rtol=1e-4, atol=1e-5)
-
-
 def test_without_them_new_rows_have_the_largest_priority_or_the_one_given():
     for default, expected in ((None, 1.0), (3.0, 3.0**0.6)):
         kwargs: dict[str, Any] = dict(prioritized_replay=True, default_priority=default, min_steps_learn=100)
@@ -149,33 +134,12 @@ def test_they_follow_the_priorities_where_nothing_was_said():
     assert has_input_priorities(R2D1(prioritized_replay=False)) is False
     assert has_input_priorities(R2D1(input_priorities=False)) is False
     assert has_input_priorities(DQN(prioritized_replay=True)) is False
-    with pytest.raises(ValueError, match=r"R2D1: input_priorities set with prioritized_replay=False"):
-        R2D1(prioritized_replay=False, input_priorities=True)
-    algo = R2D1(prioritized_replay=False, **SEQUENCE, min_steps_learn=ROWS * B, replay_ratio=20.0)
-    sampler = set_up(algo, R2d1Agent(model_kwargs=MODEL), RandomEnv, T=8, B=B)
-    for itr in range(6):
-        metrics = optimize(algo, itr, sampler.obtain_samples(itr)[0])
-    assert metrics["loss"].isfinite().all()
+    assert has_input_priorities(CategoricalDQN(prioritized_replay=True)) is False
 
 
-def test_distributions_have_none_and_refuse_them():
-    with pytest.raises(ValueError, match=r"CategoricalDQN: input_priorities is True.*follow from Q-values"):
-        CategoricalDQN(prioritized_replay=True, input_priorities=True)
-    with pytest.raises(ValueError, match=r"DQN: input_priorities set with prioritized_replay=False"):
-        DQN(input_priorities=True)
-    with pytest.raises(ValueError, match=r"DQN: default_priority, unique_draws set with prioritized_replay=False"):
-        DQN(default_priority=2.0, unique_draws=True)
-    algo = CategoricalDQN(prioritized_replay=True, min_steps_learn=100, replay_size=1000)
-    set_up(algo, CatDqnAgent(model_kwargs=dict(hidden_sizes=6)), RandomEnv)
-    assert isinstance(algo.replay, ReplayBuffer)
-    assert algo.replay._td_abs_error is None
-
-
-def test_an_index_has_the_settings_of_the_algorithm_from_the_start():
-    settings: dict[str, Any] = dict(prioritized_replay=True, pri_alpha=0.3, pri_beta=0.7, min_steps_learn=100)
-    made: list[dict[str, Any]] = [dict(unique_draws=True), dict(unique_draws=False), dict(IndexCls=PrioritizedIndex)]
-    for own in made:
-        algo: Any = DQN(**settings, **own)
-        set_up(algo, DqnAgent(model_kwargs=dict(hidden_sizes=6)), RandomEnv, T=8, B=B)
-        index = algo.replay.index
-        assert (index.alpha, index.beta, index.unique) == (0.3, 0.7, own.get("unique_draws", False))
+@pytest.mark.parametrize("own", [dict(unique_draws=True), dict(IndexCls=PrioritizedIndex)])
+def test_an_index_has_the_settings_of_the_algorithm_from_the_start(own):
+    algo: Any = DQN(prioritized_replay=True, pri_alpha=0.3, pri_beta=0.7, min_steps_learn=100, **own)
+    set_up(algo, DqnAgent(model_kwargs=dict(hidden_sizes=6)), RandomEnv, T=8, B=B)
+    index = algo.replay.index
+    assert (index.alpha, index.beta, index.unique) == (0.3, 0.7, own.get("unique_draws", False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -51,49 +52,48 @@ def remarks(algo: Any) -> dict[str, Any]:
 TO_ZERO = "-> 0 over the run (linear_lr_schedule)"
 
 
+class WithoutClip(PPO):
+    """Has no clip, as the SPO of the tutorial."""
+
+    opt_info_fields = (*A2C.opt_info_fields, "kl")
+
+
 def test_ppo_says_that_its_learning_rate_goes_to_zero() -> None:
     assert remarks(PPO(learning_rate=1e-3)) == dict(learning_rate=f"0.001 {TO_ZERO}", ratio_clip=f"0.1 {TO_ZERO}")
     assert remarks(PPO(learning_rate="cos_1e-3", ratio_clip=0.2)) == dict(ratio_clip=f"0.2 {TO_ZERO}")
     assert remarks(PPO(linear_lr_schedule=False)) == {}
-    assert remarks(A2C()) == {}
+    assert remarks(WithoutClip(learning_rate=1e-3)) == dict(learning_rate=f"0.001 {TO_ZERO}")
+
+
+dqn = partial(build, DQN, **REPLAY)
+dqn_100 = partial(dqn, eps_steps=100)
+SCHEDULE = Linear(0, 1, steps=50)
 
 
 @pytest.mark.parametrize(
     ("algo", "expected"),
     [
+        (A2C(), {}),
         (A2C(reward_clip=5.0), dict(reward_clip="not used without normalize_reward")),
         (A2C(reward_clip=5.0, normalize_reward=True), {}),
-        (DQN(**REPLAY, eps_steps=100), {}),
+        (dqn_100(), {}),
+        (dqn_100(replay_ratio=3.3), dict(replay_ratio="3.3 rounded to 3, whole updates an iteration")),
+        (dqn_100(replay_ratio="lin_3.3_1"), {}),
+        (dqn_100(replay_on_device=True), dict(replay_on_device="not used, the agent is on the CPU, as the replay is")),
+        (dqn_100(replay_on_device=False), {}),
+        (dqn_100(min_steps_learn=70), dict(min_steps_learn="70 rounded to 96, whole iterations")),
+        (dqn(eps_steps=400), dict(eps_steps="400, longer than the run, which ends at 80 % of them")),
+        (dqn(eps_steps=3200), {}),  # which is a warning
+        (dqn(eps_steps=500, eps_schedule=SCHEDULE), dict(eps_steps="not used, eps_schedule is given")),
+        (dqn(eps_schedule=SCHEDULE), {}),
+        (dqn_100(pri_alpha=0.5), dict(pri_alpha="not used, prioritized_replay is False")),
+        (dqn_100(IndexCls=PrioritizedIndex, pri_alpha=0.5, pri_beta=0.5), {}),
         (
-            DQN(**REPLAY, eps_steps=100, replay_ratio=3.3),
-            dict(replay_ratio="3.3 rounded to 3, whole updates an iteration"),
-        ),
-        (DQN(**REPLAY, eps_steps=100, replay_ratio="lin_3.3_1"), {}),
-        (
-            DQN(**REPLAY, eps_steps=100, replay_on_device=True),
-            dict(replay_on_device="not used, the agent is on the CPU, as the replay is"),
-        ),
-        (DQN(**REPLAY, eps_steps=100, replay_on_device=False), {}),
-        (
-            DQN(replay_size=600, min_steps_learn=70, eps_steps=100),
-            dict(min_steps_learn="70 rounded to 96, whole iterations"),
-        ),
-        (DQN(**REPLAY, eps_steps=320), {}),
-        (DQN(**REPLAY, eps_steps=400), dict(eps_steps="400, longer than the run, which ends at 80 % of them")),
-        (DQN(**REPLAY, eps_steps=3200), {}),  # which is a warning
-        (
-            DQN(**REPLAY, eps_steps=50, eps_schedule=Linear(0, 1, steps=50)),
-            dict(eps_steps="not used, eps_schedule is given"),
-        ),
-        (DQN(**REPLAY, eps_schedule=Linear(0, 1, steps=50)), {}),
-        (DQN(**REPLAY, eps_steps=100, pri_alpha=0.5), dict(pri_alpha="not used, prioritized_replay is False")),
-        (DQN(**REPLAY, eps_steps=100, IndexCls=PrioritizedIndex, pri_alpha=0.5, pri_beta=0.5), {}),
-        (
-            DQN(**REPLAY, eps_steps=100, prioritized_replay=True, pri_beta_steps=1600),
+            dqn_100(prioritized_replay=True, pri_beta_steps=1600),
             dict(pri_beta_steps="1,600, longer than the run, which ends at 20 % of them"),
         ),
         (
-            DQN(**REPLAY, eps_steps=100, prioritized_replay=True, pri_beta=0.5, pri_beta_init=0.3, pri_eta=0.5),
+            dqn_100(prioritized_replay=True, pri_beta=0.5, pri_beta_init=0.3, pri_eta=0.5),
             dict(pri_beta_init="not used, pri_beta is given", pri_eta="not used, it is for sequences"),
         ),
         (
@@ -104,32 +104,8 @@ def test_ppo_says_that_its_learning_rate_goes_to_zero() -> None:
     ],
 )  # fmt: skip
 def test_what_becomes_of_settings(algo: Any, expected: dict[str, str]) -> None:
-    assert remarks(algo) == expected
-
-
-class WithoutClip(PPO):
-    """Has no clip, as the SPO of the tutorial."""
-
-    opt_info_fields = (*A2C.opt_info_fields, "kl")
-
-
-def test_a_subclass_that_does_not_clip_is_not_told_of_the_clip() -> None:
-    assert remarks(WithoutClip(learning_rate=1e-3)) == dict(learning_rate=f"0.001 {TO_ZERO}")
-
-
-@pytest.mark.parametrize(
-    "algo",
-    [
-        DQN(**REPLAY, eps_steps=100, pri_alpha=0.5),
-        DQN(**REPLAY, eps_steps=500, eps_schedule=Linear(0, 1, steps=50)),
-        A2C(reward_clip=5.0),
-        A2C(),
-    ],
-)
-def test_an_algorithm_made_of_a_record_has_the_same_cautions(algo: Any) -> None:
-    """A record has the defaults too, which nobody has given."""
-    again = type(algo)(**all_settings(algo))
-    assert remarks(again) == remarks(algo)
+    """Of an algorithm that is made of a record too, which has the defaults that nobody has given."""
+    assert remarks(algo) == remarks(type(algo)(**all_settings(algo))) == expected
 
 
 QUICK: dict[str, Any] = dict(**REPLAY, target_update_interval=4)
@@ -164,14 +140,6 @@ def test_what_costs_the_run_its_learning_is_a_warning_that_says_what_to_set(algo
         assert re.search(pattern, text), text
 
 
-def test_epsilon_that_stays_where_it_is_is_no_caution() -> None:
-    algo = DQN(**QUICK, eps_steps=3200)
-    set_up(algo, DqnAgent(model_kwargs=SMALL, eps_init=0.0, eps_final=0.0), RandomEnv, {})
-    made = algo.plan()
-    assert made["warnings"] == []
-    assert not any(isinstance(x, Remark) for x in made.values())
-
-
 def test_rows_of_an_update_stand_beside_the_batch_size_as_it_was_given() -> None:
     algo = R2D1(**REPLAY, **SEQUENCES, batch_size=32, replay_ratio=1.5)
     made = plan(algo)
@@ -184,9 +152,6 @@ def test_rows_of_an_update_stand_beside_the_batch_size_as_it_was_given() -> None
 def test_the_updates_of_an_iteration_are_those_of_the_first_one_with_updates() -> None:
     made = plan(DQN(**REPLAY, replay_ratio=lambda step: 2.0 if step < 32 else 4.0))
     assert (made["first update at step"], made["updates an iteration"], made["replay ratio"]) == (64, 4, "4")
-
-
-def test_the_updates_of_ppo_are_those_of_its_minibatches() -> None:
     made = plan(PPO(minibatches=4, epochs=3))
     assert (made["rows an update"], made["updates an iteration"]) == (8, 12)
 

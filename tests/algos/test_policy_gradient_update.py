@@ -1,7 +1,9 @@
-"""One update of A2C and PPO: loss, gradient, clipping and step against a float64 reference, invalid rows, metrics."""
+"""One update of A2C, PPO and V-trace against a float64 reference; invalid rows, rows of an older policy, metrics."""
 
 from __future__ import annotations
 
+import math
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,23 +12,27 @@ import torch
 from gymnasium import spaces
 
 from rlpyt.agents import CategoricalPgAgent, PgAgent
-from rlpyt.algos import A2C, PPO
+from rlpyt.algos import A2C, PPO, VTrace
 from rlpyt.functional import Piecewise
 from rlpyt.types import Samples
 from rlpyt.utils.compute import ComputeSettings
 from tests.algos import reference
 from tests.algos.small_problems import (
+    Metronome,
     RandomEnv,
     Spot,
+    TableModel,
     batches,
     check_parameters,
     copied,
+    metronome_values,
     optimize,
     parameters64,
     set_up,
     shake,
     train,
 )
+from tests.pairs import crossed
 
 
 class RecurrentPgAgent(PgAgent):
@@ -53,103 +59,97 @@ def make_agent(recurrent: str | None) -> PgAgent:
     return RecurrentPgAgent(model_kwargs=dict(hidden_sizes=12, rnn_size=8, recurrent=recurrent))
 
 
-def prepare(algo: Any, kind: str, seed: int, n_itr: int = 4, **kwargs: Any) -> tuple[PgAgent, Samples]:
+def prepare(algo: Any, kind: str, seed: int, moved: float = 0.2, **kwargs: Any) -> tuple[PgAgent, Samples]:
     """An agent, its second batch (which begins within episodes), and a policy that has moved since it acted."""
     space, recurrent = KINDS[kind]
     agent = make_agent(recurrent)
-    sampler = set_up(
-        algo, agent, RandomEnv, dict(action_space=SPACES[space]), T=9, B=6, n_itr=n_itr, seed=seed, **kwargs
-    )
+    sampler = set_up(algo, agent, RandomEnv, dict(action_space=SPACES[space]), T=9, B=6, n_itr=4, seed=seed, **kwargs)
     shake(agent)
     samples = batches(sampler, 2)[1]
     assert not samples.env.valid.all()
     assert samples.env.terminated.any() and samples.env.truncated.any()  # noqa: PT018
-    shake(agent, seed=2)
+    shake(agent, moved, seed=2)
     return agent, samples
 
 
-def expect(agent: Any, samples: Samples, kind: str, ppo: bool, h: dict[str, Any], n_updates: int = 1) -> Any:
-    """Parameters, losses and gradient norms that the reference comes to."""
+COMMON: dict[str, Any] = dict(
+    discount=0.9, value_loss_coeff=0.7, entropy_loss_coeff=0.03, learning_rate=0.05, clip_grad_norm=1e9,
+    normalize_advantage=False,
+)  # fmt: skip
+PPO_TOO: dict[str, Any] = dict(
+    minibatches=1, epochs=3, linear_lr_schedule=False, ratio_clip=0.1, value_clip=None, **COMMON
+)
+V_TRACE: dict[str, Any] = dict(gae_lambda=1.0, rho_bar=1.0, c_bar=1.0, pg_rho_bar=1.0, **COMMON)
+OPTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "A2C": (A2C, dict(COMMON, gae_lambda=1.0)),
+    "A2C GAE": (A2C, dict(COMMON, gae_lambda=0.8, normalize_advantage=True)),
+    "PPO": (PPO, dict(PPO_TOO, gae_lambda=0.95)),
+    "PPO value clip": (PPO, dict(PPO_TOO, gae_lambda=0.9, value_clip=0.1, normalize_advantage=True)),
+    "PPO gradient clip": (PPO, dict(PPO_TOO, gae_lambda=0.9, clip_grad_norm=0.1, ratio_clip=0.4)),
+    "V-trace": (VTrace, V_TRACE),
+    "V-trace lambda": (VTrace, dict(V_TRACE, gae_lambda=0.7, rho_bar=2.0, c_bar=0.8, pg_rho_bar=1.5)),
+    "V-trace no bounds": (
+        VTrace, dict(V_TRACE, rho_bar=math.inf, c_bar=math.inf, pg_rho_bar=math.inf, normalize_advantage=True),
+    ),
+}  # fmt: skip
+
+
+def expect(agent: Any, samples: Samples, kind: str, AlgoCls: Any, h: dict[str, Any]) -> Any:
+    """Parameters, losses and gradient norms that the reference comes to, and the other metrics of V-trace."""
     space, recurrent = KINDS[kind]
-    p, losses, norms = parameters64(agent), [], []
-    for _ in range(n_updates):
-        loss = reference.loss(p, samples, SPACES[space], recurrent is not None, ppo, h)
+    p, losses, norms = parameters64(agent), list[float](), list[float]()
+    terms: dict[str, torch.Tensor] = {}
+    for _ in range(h.get("epochs", 1)):
+        if AlgoCls is VTrace:
+            loss, terms = reference.v_trace_loss(p, samples, SPACES[space], recurrent is not None, h)
+        else:
+            loss = reference.loss(p, samples, SPACES[space], recurrent is not None, AlgoCls is PPO, h)
         p, norm = reference.sgd_step(p, loss, h["learning_rate"], h["clip_grad_norm"])
         losses.append(float(loss.detach()))
         norms.append(norm)
-    return p, losses, norms
+    return p, torch.tensor(losses), torch.tensor(norms), terms
 
 
-COMMON = dict(discount=0.9, value_loss_coeff=0.7, entropy_loss_coeff=0.03, learning_rate=0.05, clip_grad_norm=1e9)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("options", [dict(gae_lambda=1.0), dict(gae_lambda=0.8, normalize_advantage=True)])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a2c_equals_the_reference(kind, options, seed):
-    h = {"normalize_advantage": False, **COMMON, **options}
-    algo = A2C(**h, OptimCls=torch.optim.SGD)
-    agent, samples = prepare(algo, kind, seed)
-    expected, losses, norms = expect(agent, samples, kind, False, h)
+@pytest.mark.parametrize(("kind", "name"), crossed(list(KINDS), list(OPTIONS)))
+def test_updates_equal_the_reference(kind, name):
+    AlgoCls, h = OPTIONS[name]
+    algo = AlgoCls(**h, OptimCls=torch.optim.SGD)
+    agent, samples = prepare(algo, kind, seed=len(name) % 2)
+    expected, losses, norms, terms = expect(agent, samples, kind, AlgoCls, h)
     metrics = optimize(algo, 0, samples)
-    assert metrics["loss"].item() == pytest.approx(losses[0], rel=1e-4, abs=1e-5)
-    assert metrics["gradNorm"].item() == pytest.approx(norms[0], rel=1e-4)
-    check_parameters(agent, expected, rtol=1e-4, atol=1e-5)
-    assert algo.update_counter == 1
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    "options",
-    [
-        dict(gae_lambda=0.95),
-        dict(gae_lambda=0.9, value_clip=0.1, normalize_advantage=True),
-        dict(gae_lambda=0.9, clip_grad_norm=0.1, ratio_clip=0.4),
-    ],
-)
-@pytest.mark.parametrize("seed", [0, 1])
-def test_ppo_equals_the_reference(kind, options, seed):
-    h = {"normalize_advantage": False, "ratio_clip": 0.1, "value_clip": None, **COMMON, **options}
-    algo = PPO(**h, OptimCls=torch.optim.SGD, minibatches=1, epochs=3, linear_lr_schedule=False)
-    agent, samples = prepare(algo, kind, seed)
-    expected, losses, norms = expect(agent, samples, kind, True, h, n_updates=3)
-    metrics = optimize(algo, 0, samples)
-    torch.testing.assert_close(metrics["loss"], torch.tensor(losses), rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(metrics["gradNorm"], torch.tensor(norms), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(metrics["loss"].reshape(-1), losses, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(metrics["gradNorm"].reshape(-1), norms, rtol=1e-3, atol=1e-4)
+    for term, value in terms.items():
+        assert metrics[term].item() == pytest.approx(float(value.detach()), rel=1e-4, abs=1e-5), term
     check_parameters(agent, expected, rtol=1e-3, atol=1e-4)
-    assert algo.update_counter == 3
+    assert algo.update_counter == len(losses)
+    assert set(metrics) == set(algo.opt_info_fields)
 
 
+@pytest.mark.parametrize("AlgoCls", [A2C, PPO, VTrace])
 @pytest.mark.parametrize("itr", [0, 1, 3])
-def test_schedules_are_applied_at_their_step(itr):
-    """Over 4 iterations a line is at 1, 3/4, 2/4, 1/4 of its start; the steps of this one are whole batches."""
-    h = dict(COMMON, gae_lambda=0.5, normalize_advantage=False, value_clip=0.2)
-    hyper = dict(h, learning_rate=0.1 * (4 - itr) / 4, ratio_clip=0.2 * (4 - itr) / 4, clip_grad_norm=0.3 + itr)
-    settings: dict[str, Any] = dict(
-        h, clip_grad_norm=lambda step: 0.3 + step / (9 * 6), ratio_clip=0.2, learning_rate=0.1
-    )
-    algo = PPO(**settings, OptimCls=torch.optim.SGD, minibatches=1, epochs=2, linear_lr_schedule=True)
-    agent, samples = prepare(algo, "discrete", 0, n_itr=4)
-    expected, _, _ = expect(agent, samples, "discrete", True, hyper, n_updates=2)
+def test_schedules_are_applied_at_their_step(AlgoCls, itr):
+    """Over 4 iterations of 54 steps; a line is at 1, 3/4, 2/4, 1/4 of its start, and never at its end."""
+    h = {A2C: COMMON, PPO: PPO_TOO, VTrace: V_TRACE}[AlgoCls] | dict(gae_lambda=0.5)
+    left = (4 - itr) / 4
+    hyper = h | dict(learning_rate=0.1 * left, discount=0.9 - 0.1 * itr, entropy_loss_coeff=0.1 * itr,
+                     clip_grad_norm=0.3 + itr)  # fmt: skip
+    settings: dict[str, Any] = h | dict(
+        learning_rate="lin_0.1", discount=lambda step: 0.9 - 0.1 * step / 54,
+        clip_grad_norm=lambda step: 0.3 + step / 54,
+        entropy_loss_coeff=Piecewise([0, 4 * 54], [0.0, 0.4]),
+    )  # fmt: skip
+    if AlgoCls is PPO:
+        hyper["ratio_clip"] = 0.2 * left
+        settings |= dict(linear_lr_schedule=True, learning_rate=0.1, ratio_clip=0.2)
+    if AlgoCls is VTrace:
+        hyper |= dict(rho_bar=0.3 + 0.1 * itr, c_bar=0.2 + 0.1 * itr)
+        settings |= dict(rho_bar=lambda step: 0.3 + 0.1 * step / 54, c_bar=lambda step: 0.2 + 0.1 * step / 54)
+    algo = AlgoCls(**settings, OptimCls=torch.optim.SGD)
+    agent, samples = prepare(algo, "discrete", 0)
+    expected, *_ = expect(agent, samples, "discrete", AlgoCls, hyper)
     optimize(algo, itr, samples)
     check_parameters(agent, expected, rtol=1e-3, atol=1e-5)
-
-
-@pytest.mark.parametrize("itr", [0, 3])
-def test_schedules_are_applied_at_their_step_in_a2c(itr):
-    h = dict(COMMON, gae_lambda=0.5, normalize_advantage=False)
-    hyper = dict(h, learning_rate=0.1 * (4 - itr) / 4, discount=0.9 - 0.1 * itr, entropy_loss_coeff=0.1 * itr)
-    settings: dict[str, Any] = dict(
-        h,
-        learning_rate="lin_0.1",
-        discount=lambda step: 0.9 - 0.1 * step / (9 * 6),
-        entropy_loss_coeff=Piecewise([0, 4 * 9 * 6], [0.0, 0.4]),
-    )
-    algo = A2C(**settings, OptimCls=torch.optim.SGD)
-    agent, samples = prepare(algo, "discrete", 0, n_itr=4)
-    expected, _, _ = expect(agent, samples, "discrete", False, hyper)
-    optimize(algo, itr, samples)
-    check_parameters(agent, expected, rtol=1e-4, atol=1e-5)
 
 
 def garbage(samples: Samples, number: float) -> Samples:
@@ -169,12 +169,23 @@ def garbage(samples: Samples, number: float) -> Samples:
     return changed
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("number", [1e30, float("nan"), float("-inf")])
-@pytest.mark.parametrize("AlgoCls", [A2C, PPO])
+def garbage_but_for_cut_episodes(samples: Samples, number: float) -> Samples:
+    """The batch with garbage in its final rows. Where an episode was cut, its final observation has a value."""
+    changed = garbage(samples, number)
+    cut = torch.zeros_like(samples.env.valid)
+    cut[1:] = samples.env.truncated[:-1] & ~samples.env.terminated[:-1]
+    changed.env.observation[cut] = samples.env.observation[cut]
+    assert cut.any()
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "AlgoCls"), crossed(list(KINDS), [1e30, math.nan, -math.inf], [A2C, PPO, VTrace])
+)
 def test_final_rows_change_nothing(kind, number, AlgoCls):
     results = []
-    for change in (lambda x: x, lambda x: garbage(x, number)):
+    spoil = garbage_but_for_cut_episodes if AlgoCls is VTrace else garbage
+    for change in (lambda x: x, lambda x: spoil(x, number)):
         options = dict(minibatches=2, epochs=2, value_clip=0.2) if AlgoCls is PPO else {}
         algo = AlgoCls(**options, learning_rate=0.1, OptimCls=torch.optim.SGD, normalize_advantage=True)
         agent, samples = prepare(algo, kind, seed=3)
@@ -216,22 +227,11 @@ def test_every_epoch_takes_every_row_once(kind):
 
 @pytest.mark.parametrize("target_kl", [None, 0.01])
 @pytest.mark.parametrize("normalize_advantage", [False, True])
-def test_batches_with_hardly_a_valid_row(normalize_advantage, target_kl):
-    """One step an episode and one row a batch: in every other batch there are final rows alone."""
+def test_rows_that_are_fewer_than_minibatches_are_one_a_minibatch(normalize_advantage, target_kl):
     algo = PPO(minibatches=4, epochs=2, normalize_advantage=normalize_advantage, target_kl=target_kl)
     agent = make_agent(None)
-    sampler = set_up(algo, agent, RandomEnv, dict(p_end=1.0), T=1, B=4, n_itr=6)
-    before = parameters64(agent)
-    updates = []
-    for itr in range(6):
-        metrics = optimize(algo, itr, sampler.obtain_samples(itr)[0])
-        assert all(values.isfinite().all() for values in metrics.values())
-        updates.append(len(metrics.get("loss", [])))
-    assert updates[1::2] == [0, 0, 0]
-    assert min(updates[::2]) >= 4
-    # Rows fewer than minibatches are one a minibatch.
-    agent = make_agent(None)
     sampler = set_up(algo, agent, RandomEnv, dict(p_end=0.5), T=2, B=2, n_itr=6)
+    before = parameters64(agent)
     for itr in range(6):
         samples = sampler.obtain_samples(itr)[0]
         metrics = optimize(algo, itr, samples)
@@ -241,11 +241,11 @@ def test_batches_with_hardly_a_valid_row(normalize_advantage, target_kl):
         check_parameters(agent, before)
 
 
-@pytest.mark.parametrize("AlgoCls", [A2C, PPO])
+@pytest.mark.parametrize("AlgoCls", [A2C, PPO, VTrace])
 @pytest.mark.parametrize("recurrent", [None, "lstm"])
 def test_without_a_valid_row_nothing_moves_and_nothing_is_logged(AlgoCls, recurrent):
     """Adam would go on by its momentum, and the mean of no row is 0, which is no entropy."""
-    algo, agent = AlgoCls(**({} if AlgoCls is A2C else dict(minibatches=2, epochs=2))), make_agent(recurrent)
+    algo, agent = AlgoCls(**(dict(minibatches=2, epochs=2) if AlgoCls is PPO else {})), make_agent(recurrent)
     sampler = set_up(algo, agent, RandomEnv, dict(p_end=1.0), T=1, B=4, n_itr=6)
     for itr in range(6):
         before = parameters64(agent)
@@ -255,7 +255,7 @@ def test_without_a_valid_row_nothing_moves_and_nothing_is_logged(AlgoCls, recurr
             check_parameters(agent, before, rtol=0, atol=0)
         else:
             assert set(metrics) == set(algo.opt_info_fields)
-    assert algo.update_counter == 3 * (1 if AlgoCls is A2C else 4)
+    assert algo.update_counter == 3 * (4 if AlgoCls is PPO else 1)
 
 
 def test_a_minibatch_of_sequences_without_a_valid_row_is_left_out():
@@ -268,8 +268,7 @@ def test_a_minibatch_of_sequences_without_a_valid_row_is_left_out():
     assert (metrics["entropy"] > 0.5).all()  # near log 3; of no row it would be 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("normalize_observation", [False, True])
+@pytest.mark.parametrize(("kind", "normalize_observation"), crossed(list(KINDS), [False, True], strength=1))
 def test_the_first_ratio_of_every_batch_is_one(kind, normalize_observation):
     log_ratios: list[float] = []
 
@@ -310,40 +309,6 @@ def test_the_first_ratio_is_one_in_bfloat16_too(channels_last):
     torch.testing.assert_close(value, batch.old_value, rtol=0, atol=1e-3)
 
 
-@pytest.mark.parametrize("AlgoCls", [A2C, PPO])
-def test_statistics_take_in_valid_rows_only(AlgoCls):
-    algo = AlgoCls()
-    agent = PgAgent(model_kwargs=dict(normalize_observation=True))
-    sampler = set_up(algo, agent, RandomEnv, T=20, B=5)
-    observations = []
-    for itr in range(3):
-        samples = copied(sampler.obtain_samples(itr)[0])
-        observations.append(samples.env.observation[samples.env.valid])
-        optimize(algo, itr, samples)
-    seen = torch.cat(observations).double()
-    state = agent.model.state_dict()
-    assert state["encoder.rms.count"].item() == len(seen)
-    torch.testing.assert_close(state["encoder.rms.mean"], seen.mean(0))
-    torch.testing.assert_close(state["encoder.rms.var"], seen.var(0, correction=0))
-
-
-def test_a2c_learns_by_the_statistics_that_it_acted_by():
-    seen = []
-
-    class Spy(A2C):
-        def loss(self, batch: Any, init_rnn_state: Any, hyper: Any) -> Any:
-            seen.append((batch, self.forward(batch, init_rnn_state)[1].detach()))
-            return super().loss(batch, init_rnn_state, hyper)
-
-    algo, agent = Spy(), PgAgent(model_kwargs=dict(normalize_observation=True))
-    sampler = set_up(algo, agent, RandomEnv, T=20, B=5)
-    for itr in range(3):
-        optimize(algo, itr, copied(sampler.obtain_samples(itr)[0]))
-        batch, value = seen[-1]
-        torch.testing.assert_close(value[batch.valid], batch.old_value[batch.valid], rtol=1e-5, atol=1e-6)
-    assert agent.model.state_dict()["encoder.rms.count"] > 0
-
-
 def test_kl_stops_the_epochs_of_a_batch_only():
     def n_updates(target_kl):
         algo = PPO(learning_rate=0.3, minibatches=2, epochs=5, target_kl=target_kl, OptimCls=torch.optim.SGD)
@@ -361,43 +326,18 @@ def test_kl_stops_the_epochs_of_a_batch_only():
     assert n_updates(limit)[0] == 2 * (first_over + 1)
 
 
-def test_the_last_minibatch_of_an_epoch_stops_the_epochs():
-    """In the first one of all the policy is the one that acted."""
-    algo = PPO(learning_rate=0.3, minibatches=2, epochs=5, target_kl=1e-6, OptimCls=torch.optim.SGD)
-    kl = optimize(algo, 0, batches(set_up(algo, make_agent(None), RandomEnv), 1)[0])["kl"]
-    assert len(kl) == 2
-    assert kl[0] < 1e-6 < kl[1]
-
-
-def test_the_clip_fraction_is_the_share_of_rows_whose_ratio_has_left_the_clip():
-    ratios: list[torch.Tensor] = []
-
-    class Spy(PPO):
-        def loss(self, batch, init_rnn_state, hyper):
-            params, _ = self.forward(batch, init_rnn_state)
-            log_prob, _ = self.agent.distribution.log_prob_and_entropy(batch.action, params)
-            ratios.append((log_prob - batch.old_log_prob).exp().detach())
-            return super().loss(batch, init_rnn_state, hyper)
-
-    algo = Spy(learning_rate=0.3, minibatches=1, epochs=4, linear_lr_schedule=False, OptimCls=torch.optim.SGD)
-    clipped = optimize(algo, 0, batches(set_up(algo, make_agent(None), RandomEnv), 1)[0])["clipFraction"]
-    by_hand = [((ratio < 0.9) | (ratio > 1.1)).float().mean() for ratio in ratios]
-    torch.testing.assert_close(clipped, torch.stack(by_hand))
-    assert clipped[0] == 0, "the policy is still the one that acted"
-    assert clipped[-1] > 0
-
-
 @pytest.mark.parametrize("AlgoCls", [A2C, PPO])
 def test_metrics_are_what_their_names_say(AlgoCls):
-    algo = AlgoCls(**(dict(minibatches=1, epochs=1) if AlgoCls is PPO else {}))
+    algo = AlgoCls(gae_lambda=0.9, **(dict(minibatches=1, epochs=1) if AlgoCls is PPO else {}))
     agent, samples = prepare(algo, "discrete", 5)
     p, valid = parameters64(agent), samples.env.valid
     params, value = reference.forward(p, samples, SPACES["discrete"], False)
     log_prob, entropy = reference.log_prob_and_entropy(params, samples.agent.action, SPACES["discrete"])
     old = [x.double() for x in samples.agent.agent_info.dist_info]
     old_log_prob, _ = reference.log_prob_and_entropy(old, samples.agent.action, SPACES["discrete"])
-    _, return_ = reference.advantages(samples, 0.99, 1.0)
+    _, return_ = reference.advantages(samples, 0.99, 0.9)
     log_ratio = (log_prob - old_log_prob)[valid]
+    old_value, known = samples.agent.agent_info.value.double()[valid], return_[valid]
     metrics = optimize(algo, 0, samples)
     assert not any(x.requires_grad for x in metrics.values())
     expected = {
@@ -405,7 +345,112 @@ def test_metrics_are_what_their_names_say(AlgoCls):
         "perplexity": entropy[valid].exp().mean(),
         "valueLoss": 0.5 * (return_ - value)[valid].square().mean(),
         "kl": (log_ratio.exp() - 1 - log_ratio).mean(),
+        "clipFraction": ((log_ratio.exp() - 1).abs() > 0.1).double().mean(),
+        "explainedVariance": 1 - (known - old_value).var(correction=0) / known.var(correction=0),
     }
     assert set(metrics) == set(algo.opt_info_fields)
-    for name in metrics.keys() & expected.keys():
+    found = metrics.keys() & expected.keys()
+    assert len(found) == (6 if AlgoCls is PPO else 4)
+    for name in found:
         assert metrics[name].item() == pytest.approx(float(expected[name].detach()), rel=1e-4), name
+
+
+# ---- V-trace ----
+
+
+@pytest.mark.parametrize("mid_batch_reset", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_on_policy_it_is_a2c(kind, mid_batch_reset):
+    """So the row after the batch stands for the value that acting recorded, where an episode was cut there, too."""
+    space, recurrent = KINDS[kind]
+    h = COMMON | dict(gae_lambda=0.8, normalize_advantage=True, normalize_reward=True)
+    results = []
+    for AlgoCls in (VTrace, A2C):
+        agent, algo = make_agent(recurrent), AlgoCls(**h, OptimCls=torch.optim.SGD)
+        env_kwargs = dict(action_space=SPACES[space], p_end=0.4)
+        train(algo, agent, RandomEnv, env_kwargs, n_itr=4, T=3, B=16, mid_batch_reset=mid_batch_reset)
+        results.append(parameters64(agent))
+        assert algo.update_counter == 4
+    for name, value in results[0].items():
+        torch.testing.assert_close(value, results[1][name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("truncates", [True, False])
+@pytest.mark.parametrize("gae_lambda", [0.0, 0.7, 1.0])
+def test_no_value_loss_is_left_where_the_value_is_the_truth(gae_lambda, truncates):
+    values = metronome_values(5, truncates, 0.9).nan_to_num(1e4).tolist()
+    agent = CategoricalPgAgent(TableModel, model_kwargs=dict(values=values))
+    algo = VTrace(discount=0.9, gae_lambda=gae_lambda)
+    sampler = set_up(algo, agent, Metronome, dict(length=5, truncates=truncates), T=7, B=4)
+    collected = batches(sampler, 5)
+    table: Any = agent.model
+    with torch.no_grad():  # another policy, with the same values
+        table.logits += torch.randn(table.logits.shape, generator=torch.Generator().manual_seed(0))
+    for samples in collected:
+        batch, _ = algo.vtrace_inputs(samples, algo.hyper(0))
+        assert algo.loss(batch, None, algo.hyper(0))[1]["valueLoss"] < 1e-8
+    samples = samples._replace(agent=samples.agent._replace(bootstrap_inputs=None))
+    with pytest.raises(ValueError, match=r"VTrace: the batch has no agent.bootstrap_inputs; expected .*run.bootstrap"):
+        optimize(algo, 0, samples)
+
+
+# ---- rows of an older policy: ratios compare with the one that acted, its running statistics included ----
+
+NORMALIZED = pytest.mark.parametrize("kind", ["discrete", "continuous GRU"])
+
+
+def one_batch_behind(algo: Any, kind: str) -> tuple[PgAgent, PgAgent, Any]:
+    """The agent after an iteration, the one before, and a batch that the one before has acted in."""
+    space, recurrent = KINDS[kind]
+    agent = make_agent(recurrent)
+    agent = agent.replace(model_kwargs={**(agent.model_kwargs or {}), "normalize_observation": True})
+    sampler = set_up(algo, agent, RandomEnv, dict(action_space=SPACES[space]), T=9, B=6)
+    first, second = batches(sampler, 2)
+    acted = deepcopy(agent)
+    optimize(algo, 0, first)
+    before, now = (x.model.state_dict()["encoder.rms.count"] for x in (acted, agent))
+    assert (before, now) == (0, int(first.env.valid.sum()))
+    return agent, acted, second
+
+
+@NORMALIZED
+def test_ppo_compares_with_the_policy_and_the_statistics_that_acted(kind):
+    minibatches: list[Any] = []
+
+    class Watched(PPO):
+        def loss(self, batch: Any, init_rnn_state: Any, hyper: Any) -> Any:
+            minibatches.append(batch)
+            return super().loss(batch, init_rnn_state, hyper)
+
+    algo = Watched(epochs=1, minibatches=1, learning_rate=0.03)
+    agent, acted, samples = one_batch_behind(algo, kind)
+    batch, init_rnn_state = algo.loss_inputs(samples, algo.hyper(0))
+    rnn = (init_rnn_state, batch.episode_start) if agent.recurrent else ()
+    with torch.no_grad():
+        then, now = (x(*batch.agent_inputs, *rnn) for x in (acted, agent))
+        log_prob_then, log_prob_now = (agent.distribution.log_prob(batch.action, x) for x, _ in (then, now))
+    log_ratio = (log_prob_now - log_prob_then)[batch.valid]
+    assert log_ratio.abs().max() > 1e-2
+    torch.testing.assert_close(batch.old_value, then[1], rtol=1e-5, atol=1e-5)
+    metrics = optimize(algo, 1, samples)
+    given = minibatches[-1]
+    old = given.old_log_prob if given.valid is None else given.old_log_prob[given.valid]
+    torch.testing.assert_close(old.sort()[0], log_prob_then[batch.valid].sort()[0], rtol=1e-5, atol=1e-5)
+    assert metrics["kl"].item() == pytest.approx((log_ratio.expm1() - log_ratio).mean().item(), rel=1e-3)
+
+
+@NORMALIZED
+def test_v_trace_does_too(kind):
+    algo = VTrace(learning_rate=0.03)
+    agent, acted, samples = one_batch_behind(algo, kind)
+    batch, init_rnn_state = algo.vtrace_inputs(samples, algo.hyper(0))
+    rnn = (init_rnn_state, batch.episode_start) if agent.recurrent else ()
+    with torch.no_grad():
+        (then, _), (now, _) = (x(*batch.agent_inputs, *rnn) for x in (acted, agent))
+        log_prob_then, log_prob_now = (agent.distribution.log_prob(batch.action, x[:-1]) for x in (then, now))
+    valid = batch.valid
+    torch.testing.assert_close(batch.old_log_prob[valid], log_prob_then[valid], rtol=1e-5, atol=1e-5)
+    ratio = (log_prob_now - log_prob_then)[valid].exp()
+    metrics = optimize(algo, 1, samples)
+    assert metrics["rho"].item() == pytest.approx(ratio.clamp(max=1.0).mean().item(), rel=1e-4)
+    assert metrics["rho"] < 0.999

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from copy import deepcopy
 from typing import Any
 
@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 import torch
 
-from rlpyt.agents import DqnAgent, R2d1Agent
-from rlpyt.algos import DQN, R2D1, RandomShift
+from rlpyt.agents import DqnAgent
+from rlpyt.algos import DQN, RandomShift
 from rlpyt.algos.replay_feed import ReplayFeed
-from rlpyt.algos.replay_thread import ReplayThread
 from rlpyt.logging import current_logger
 from rlpyt.logging.context import silent_context
 from rlpyt.replays import ReplayBuffer, UniformIndex
@@ -27,13 +26,12 @@ from tests.algos.small_problems import (
     RandomEnv,
     Spot,
     batches,
-    build,
     check_parameters,
     optimize,
     parameters64,
     set_up,
 )
-from tests.algos.test_algo_state import CASES, SEQUENCE_KWARGS, SMALL, learn, started
+from tests.algos.test_algo_state import CASES, SMALL, learn, started
 from tests.replica_kit import run_replicas
 
 UNIFORM = ("DQN", "DQN n-step soft", "IQN", "IQN GRU", "DDPG", "SAC", "SAC LSTM", "DroQ")
@@ -145,33 +143,17 @@ def noting(**settings: Any) -> tuple[Any, Any]:
 LATE: dict[str, Any] = dict(prioritized_replay=True, late_priorities=True)
 
 
-def test_late_priorities_are_one_update_old_whichever_thread_is_faster():
+@pytest.mark.parametrize("case", ["Rainbow", "R2D1"])
+def test_late_priorities_are_one_update_old_whichever_thread_is_faster(case):
     algo, samples = noting(**LATE)
     optimize(algo, 1, samples)
     assert algo.replay.calls == ["draw", "draw", "set", "draw", "set", "draw", "set", "set"]
     assert threading.main_thread() not in algo.replay.threads
     assert len(set(algo.replay.threads)) == 1
-    one, other = (learned(*made("Rainbow", prefetch=True, late_priorities=True)) for _ in range(2))
+    one, other = (learned(*made(case, prefetch=True, late_priorities=True)) for _ in range(2))
+    assert one[0].feed.draws_ahead
     assert_same(one, other)
-    in_time = learned(*made("Rainbow"))
-    assert not torch.equal(one[2][-1]["loss"], in_time[2][-1]["loss"])
-
-
-def test_a_batch_does_not_wait_for_the_priorities_of_the_update_before_it():
-    taken = threading.Event()
-    with ReplayThread(list[int], 2) as thread:
-        thread.next_batch()
-        in_time = thread.submit(taken.wait, 10)
-        thread.next_batch()
-        taken.set()
-    assert in_time.result()
-
-
-def test_sequences_take_late_priorities():
-    settings = dict(**SEQUENCE_KWARGS, prefetch=True, late_priorities=True)
-    algo, _, metrics = learned(R2D1(**settings), R2d1Agent(model_kwargs=dict(**SMALL, rnn_size=8)))
-    assert algo.feed.draws_ahead
-    assert all(torch.isfinite(value).all() for value in metrics[-1].values())
+    assert not torch.equal(one[2][-1]["loss"], learned(*made(case))[2][-1]["loss"])
 
 
 def test_the_next_batch_is_drawn_while_an_update_computes():
@@ -187,18 +169,6 @@ def test_the_next_batch_is_drawn_while_an_update_computes():
     assert algo.replay.calls == ["draw"] * 4
 
 
-def test_the_thread_has_one_thread_of_torch_and_the_learner_keeps_its_own():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        algo, samples = noting()
-        optimize(algo, 1, samples)
-        assert set(algo.replay.torch_threads) == {1}
-        assert torch_threads_of_both() == (2, 2)
-    finally:
-        torch.set_num_threads(before)
-
-
 def torch_threads_of_both() -> tuple[int, int]:
     """Return the number of torch threads of this thread, and of a new one."""
     of_new_thread: list[int] = []
@@ -208,7 +178,8 @@ def torch_threads_of_both() -> tuple[int, int]:
     return torch.get_num_threads(), of_new_thread[0]
 
 
-def test_new_threads_have_their_torch_threads_after_an_interrupt_at_the_end_too(monkeypatch):
+@pytest.mark.parametrize("interrupted_at_the_end", [False, True])
+def test_the_thread_has_one_thread_of_torch_and_the_others_keep_theirs(monkeypatch, interrupted_at_the_end):
     shutdown = ThreadPoolExecutor.shutdown
 
     def interrupted(pool: ThreadPoolExecutor, **kwargs: Any) -> None:
@@ -219,9 +190,11 @@ def test_new_threads_have_their_torch_threads_after_an_interrupt_at_the_end_too(
     torch.set_num_threads(2)
     try:
         algo, samples = noting()
-        monkeypatch.setattr(ThreadPoolExecutor, "shutdown", interrupted)
-        with pytest.raises(KeyboardInterrupt):
+        if interrupted_at_the_end:
+            monkeypatch.setattr(ThreadPoolExecutor, "shutdown", interrupted)
+        with pytest.raises(KeyboardInterrupt) if interrupted_at_the_end else nullcontext():
             optimize(algo, 1, samples)
+        assert set(algo.replay.torch_threads) == {1}
         assert torch_threads_of_both() == (2, 2)
     finally:
         torch.set_num_threads(before)
@@ -267,28 +240,6 @@ def test_an_update_that_fails_ends_the_thread():
     algo.update = update
     algo.feed.sample_batch()  # outside of an iteration: drawn here
     assert algo.replay.threads[-1] is threading.main_thread()
-
-
-def test_calls_that_have_not_begun_are_dropped_when_an_update_fails():
-    futures: list[Any] = []
-    began = threading.Event()
-
-    def until_the_next_is_dropped() -> None:
-        began.set()
-        end = time.monotonic() + 30
-        while time.monotonic() < end and not (len(futures) == 2 and futures[1].cancelled()):
-            time.sleep(1e-3)
-
-    def fail() -> None:
-        with ReplayThread(list[int], 0) as thread:
-            futures.append(thread.submit(until_the_next_is_dropped))
-            futures.append(thread.submit(list))
-            assert began.wait(60)
-            raise ArithmeticError
-
-    with pytest.raises(ArithmeticError):
-        fail()
-    assert [future.cancelled() for future in futures] == [False, True]
 
 
 def test_a_batch_that_no_update_takes_is_an_error():
@@ -375,19 +326,6 @@ def test_in_an_update_an_algorithm_is_not_copied():
     optimize(algo, 1, samples)
 
 
-def test_an_index_of_ones_own_draws_from_its_stream():
-    class Recent(UniformIndex):
-        def draw_places(self, size: int) -> Any:
-            places, B_idxs = super().draw_places(size)
-            return np.minimum(places + self.rng.integers(3, size=size), self.end - 1), B_idxs
-
-    one, other = (
-        learned(DQN(**KWARGS, IndexCls=Recent, prefetch=p), DqnAgent(model_kwargs=SMALL), RandomEnv)
-        for p in (False, True)
-    )
-    assert_same(one, other)
-
-
 def test_the_thread_has_the_learners_logger_and_floating_point_errors():
     class Watched(UniformIndex):
         def draw_places(self, size: int) -> Any:
@@ -430,13 +368,7 @@ def test_an_update_may_change_its_errors_after_it_has_given_them_as_priorities()
     assert all(torch.equal(x, y) for x, y in zip(given, came, strict=True))
 
 
-def test_settings_that_do_not_go_together_are_refused_or_told():
-    with pytest.raises(ValueError, match=r"DQN: late_priorities is True with prefetch=False, .*; expected both"):
-        DQN(prioritized_replay=True, late_priorities=True)
-    with pytest.raises(ValueError, match="DQN: late_priorities set with prioritized_replay=False"):
-        DQN(prefetch=True, late_priorities=True)
-    with pytest.raises(TypeError, match="DQN: prefetch is 2; expected True or False"):
-        build(DQN, prefetch=2)
+def test_the_plan_says_where_prefetch_is_not_used():
     waits = "not used, a prioritised batch waits for the priorities of the update before it"
     for settings, expected in (({}, None), (dict(prioritized_replay=True), waits), (LATE, None)):
         algo = DQN(**KWARGS, **settings, prefetch=True)

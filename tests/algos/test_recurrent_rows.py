@@ -52,22 +52,18 @@ def assert_same(agent: Any, batch: Any, dist_info: Any, value: torch.Tensor) -> 
 @CASES
 def test_training_repeats_what_sampling_recorded(kind, space, AlgoCls):
     algo, agent, collected = make(kind, space, AlgoCls, n=12)
-    for samples in collected:
+    for before, samples in pairwise(collected):
+        after = before.agent.bootstrap_value  # of the row after the batch, which is the next one's first
+        torch.testing.assert_close(after, samples.agent.agent_info.value[:1], rtol=1e-5, atol=1e-5)
         batch, init_rnn_state = algo.loss_inputs(samples, algo.hyper(0))
         dist_info, value = algo.forward(batch, init_rnn_state)
         assert_same(agent, batch, dist_info, value)
-
-
-def test_so_it_does_in_minibatches_of_sequences():
-    algo, agent, collected = make("lstm", "discrete", PPO, n=3)
-    for samples in collected:
-        batch, init_rnn_state = algo.loss_inputs(samples, algo.hyper(0))
-        old_log_prob = agent.distribution.log_prob(batch.action, batch.old_dist_info)
-        batch = batch._replace(old_log_prob=old_log_prob)
-        for rows, rows_state in algo.minibatch_rows(batch, init_rnn_state, samples.env.valid):
-            dist_info, value = algo.forward(rows, rows_state)
-            assert_same(agent, rows, dist_info, value)
-            torch.testing.assert_close(agent.distribution.log_prob(rows.action, dist_info), rows.old_log_prob)
+        if AlgoCls is PPO:  # and in minibatches of sequences
+            batch = batch._replace(old_log_prob=agent.distribution.log_prob(batch.action, batch.old_dist_info))
+            for rows, rows_state in algo.minibatch_rows(batch, init_rnn_state, samples.env.valid):
+                dist_info, value = algo.forward(rows, rows_state)
+                assert_same(agent, rows, dist_info, value)
+                torch.testing.assert_close(agent.distribution.log_prob(rows.action, dist_info), rows.old_log_prob)
 
 
 @CASES
@@ -138,11 +134,3 @@ def test_every_way_to_meet_a_border_occurs():
         one_step += int((~samples.env.valid[:-2] & samples.env.done[1:-1]).sum())
     assert min(ends_last, final_last, final_first, start_first, one_step) > 5
     assert (ends_last, final_last) == (final_first, start_first)
-
-
-@CASES
-def test_the_value_after_the_batch_is_that_of_the_next_first_row(kind, space, AlgoCls):
-    _, _, collected = make(kind, space, AlgoCls, n=12)
-    for before, samples in pairwise(collected):
-        next_value = samples.agent.agent_info.value[:1]
-        torch.testing.assert_close(before.agent.bootstrap_value, next_value, rtol=1e-5, atol=1e-5)

@@ -11,7 +11,6 @@ import torch
 
 from rlpyt.agents import PgAgent
 from rlpyt.algos import A2C, PPO
-from rlpyt.samplers import CpuSampler
 from tests.algos.small_problems import RandomEnv, optimize, set_up
 
 T, B, DISCOUNT = 8, 3, 0.9
@@ -55,28 +54,6 @@ def test_rewards_are_divided_by_the_deviation_of_all_running_returns_so_far(Algo
         assert (np.abs(expected) == 0.8).any()
     assert n_done > 3
     assert agent.reward_rms.count.item() == len(returns)
-
-
-def test_workers_do_not_change_them():
-    settings: dict[str, Any] = dict(discount=DISCOUNT, normalize_reward=True)
-    serial = batches(A2C(**settings), PgAgent())
-    parallel = batches(A2C(**settings), PgAgent(), SamplerCls=CpuSampler, n_workers=2)
-    for (_, a), (_, b) in zip(serial, parallel, strict=True):
-        assert torch.equal(a, b)
-
-
-def test_they_go_on_where_they_stood():
-    settings: dict[str, Any] = dict(discount=DISCOUNT, normalize_reward=True)
-    algo, agent = A2C(**settings), PgAgent()
-    env = batches(algo, agent)[-1][0]
-    other, other_agent = A2C(**settings), PgAgent()
-    set_up(other, other_agent, RandomEnv, T=T, B=B)
-    other.load_state_dict(algo.state_dict())
-    other_agent.load_state_dict(agent.state_dict())
-    assert algo.reward_scale is not None
-    assert other.reward_scale is not None
-    expected = algo.reward_scale(env, algo.hyper(0))
-    assert torch.equal(other.reward_scale(env, other.hyper(0)), expected)
 
 
 def test_a_lost_episode_ends_the_running_return_too():

@@ -72,43 +72,26 @@ def test_no_td_error_is_left_where_q_is_the_truth(double_dqn, n_step_return, len
     assert (drawn.bootstrap_discount[at_the_end] > 0).all() == truncates
 
 
-def learned(AlgoCls: Any, truncates: bool, n_itr: int, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Values of observations 0 to 4 that a table learned from zeros, and the truth.
+DQN_RUN: dict[str, Any] = dict(
+    n_itr=60, min_steps_learn=500, batch_size=96, replay_size=5000, target_update_interval=20, delta_clip=None
+)
+RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "A2C": (A2C, dict(n_itr=100, gae_lambda=0.8, value_loss_coeff=1.0, entropy_loss_coeff=0.0)),
+    "PPO": (PPO, dict(n_itr=25, gae_lambda=0.8, linear_lr_schedule=False, entropy_loss_coeff=0.0)),
+    "DQN": (DQN, dict(DQN_RUN, n_step_return=3)),
+}
 
-    The discount is low, as what is left of the zeros shrinks by that factor with every bootstrap.
-    """
-    discount = 0.7
+
+@pytest.mark.parametrize("truncates", [True, False])
+@pytest.mark.parametrize("name", RUNS)
+def test_a_table_learns_the_closed_form(name, truncates):
+    """From zeros; the discount is low, as what is left of the zeros shrinks by that factor with every bootstrap."""
+    discount, (AlgoCls, settings) = 0.7, RUNS[name]
     Model, Agent = (TableQModel, DqnAgent) if AlgoCls is DQN else (TableModel, CategoricalPgAgent)
     agent = Agent(ModelCls=Model, model_kwargs=dict(values=[0.0] * 6, trained=True))
-    algo = AlgoCls(discount=discount, learning_rate=0.5, clip_grad_norm=100, OptimCls=torch.optim.SGD, **kwargs)
+    settings = dict(settings)
+    n_itr = settings.pop("n_itr")
+    algo = AlgoCls(discount=discount, learning_rate=0.5, clip_grad_norm=100, OptimCls=torch.optim.SGD, **settings)
     train(algo, agent, Metronome, dict(length=5, truncates=truncates), n_itr=n_itr, T=12, B=8)
-    return agent.model.state_dict()["values"][:5], metronome_values(5, truncates, discount)[:5].float()
-
-
-@pytest.mark.parametrize("truncates", [True, False])
-def test_a2c_learns_the_closed_form(truncates):
-    values, truth = learned(A2C, truncates, 100, gae_lambda=0.8, value_loss_coeff=1.0, entropy_loss_coeff=0.0)
-    torch.testing.assert_close(values, truth, rtol=0.02, atol=0.02)
-
-
-@pytest.mark.parametrize("truncates", [True, False])
-def test_ppo_learns_the_closed_form(truncates):
-    values, truth = learned(PPO, truncates, 25, gae_lambda=0.8, linear_lr_schedule=False, entropy_loss_coeff=0.0)
-    torch.testing.assert_close(values, truth, rtol=0.02, atol=0.02)
-
-
-@pytest.mark.parametrize("truncates", [True, False])
-@pytest.mark.parametrize("n_step_return", [1, 3])
-def test_dqn_learns_the_closed_form(truncates, n_step_return):
-    values, truth = learned(
-        DQN,
-        truncates,
-        60,
-        n_step_return=n_step_return,
-        min_steps_learn=500,
-        batch_size=96,
-        replay_size=5000,
-        target_update_interval=20,
-        delta_clip=None,
-    )
-    torch.testing.assert_close(values, truth, rtol=0.02, atol=0.02)
+    truth = metronome_values(5, truncates, discount)[:5].float()
+    torch.testing.assert_close(agent.model.state_dict()["values"][:5], truth, rtol=0.02, atol=0.02)

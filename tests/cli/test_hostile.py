@@ -9,6 +9,7 @@ import shutil
 import sys
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,79 +73,64 @@ def run(honest: Path, tmp_path: Path, monkeypatch: Any) -> Path:
     return tmp_path / "run_0"
 
 
-def changed(change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
-    """Return what changes the content of params.json."""
-
-    def poison(run: Path) -> None:
-        params = json.loads((run / "params.json").read_text())
-        change(params)
-        (run / "params.json").write_text(json.dumps(params))
-
-    return poison
+def changed(change: Callable[[dict[str, Any]], object], run: Path) -> None:
+    """Change the content of params.json."""
+    params = json.loads((run / "params.json").read_text())
+    change(params)
+    (run / "params.json").write_text(json.dumps(params))
 
 
-def setting(place: str, value: object) -> Callable[[Path], None]:
-    """Return what changes one setting of the record."""
+def setting(place: str, value: object, run: Path) -> None:
+    """Change one setting of the record."""
+    *parts, name = place.split(".")
 
     def change(params: dict[str, Any]) -> None:
-        *parts, name = place.split(".")
         settings = params["runner"]["settings"]
         for part in parts:
             settings = settings[part]["settings"]
         settings[name] = value
 
-    return changed(change)
+    changed(change, run)
 
 
-def manifest(**values: object) -> Callable[[Path], None]:
-    """Return what forges the manifest of the checkpoint, with its checksum; None removes an entry."""
-
-    def poison(run: Path) -> None:
-        files = CheckpointFiles(run / "checkpoints")
-        (step,) = files.all_steps()
-        content = {key: x for key, x in {**files.info(step), **values}.items() if x is not None}
-        files.write_manifest(step, content)
-
-    return poison
+def entry(name: str, value: object, run: Path) -> None:
+    """Change an entry of params.json, or one of an entry."""
+    outer, dot, inner = name.partition(".")
+    changed(lambda p: p[outer].update({inner: value}) if dot else p.update({name: value}), run)
 
 
-def state(*places: str, value: object) -> Callable[[Path], None]:
-    """Return what forges one value in the state of the checkpoint, with all checksums."""
-
-    def poison(run: Path) -> None:
-        files = CheckpointFiles(run / "checkpoints")
-        (step,) = files.all_steps()
-        content, part = files.place(step) / "rank_0.pt", files.place(step) / "rank_0.json"
-        saved = inner = load_snapshot(content)
-        for place in places[:-1]:
-            inner = inner[place]
-        inner[places[-1]] = value
-        torch.save(saved, content)
-        part.write_text(json.dumps({**json.loads(part.read_text()), "sha256": sha256_of(content)}))
-        files.write_manifest(step, {**files.info(step), "ranks": [sha256_of(part)]})
-
-    return poison
+def manifest(name: str, value: object, run: Path) -> None:
+    """Forge an entry of the manifest of the checkpoint, with its checksum; None removes it."""
+    files = CheckpointFiles(run / "checkpoints")
+    (step,) = files.all_steps()
+    files.write_manifest(step, {key: x for key, x in {**files.info(step), name: value}.items() if x is not None})
 
 
-def link(name: str) -> Callable[[Path], None]:
-    """Return what puts a link in the place of a file, as an archive may carry it."""
+def state(places: tuple[str, ...], value: object, run: Path) -> None:
+    """Forge one value in the state of the checkpoint, with all checksums."""
+    files = CheckpointFiles(run / "checkpoints")
+    (step,) = files.all_steps()
+    content, part = files.place(step) / "rank_0.pt", files.place(step) / "rank_0.json"
+    saved = inner = load_snapshot(content)
+    for place in places[:-1]:
+        inner = inner[place]
+    inner[places[-1]] = value
+    torch.save(saved, content)
+    part.write_text(json.dumps({**json.loads(part.read_text()), "sha256": sha256_of(content)}))
+    files.write_manifest(step, {**files.info(step), "ranks": [sha256_of(part)]})
 
-    def poison(run: Path) -> None:
-        (path,) = run.glob(name)
-        path.rename(run.parent / "elsewhere")
-        path.symlink_to(run.parent / "elsewhere")
 
-    return poison
+def link(name: str, run: Path) -> None:
+    """Put a link in the place of a file, as an archive may carry it."""
+    (path,) = run.glob(name)
+    path.rename(run.parent / "elsewhere")
+    path.symlink_to(run.parent / "elsewhere")
 
 
-def pipe(name: str) -> Callable[[Path], None]:
-    """Return what puts a pipe in the place of a file, which waits for a writer."""
-
-    def poison(run: Path) -> None:
-        (run / name).unlink()
-        os.mkfifo(run / name)
-
-    return poison
+def pipe(run: Path) -> None:
+    """Put a pipe, which waits for a writer, in the place of the record."""
+    (run / "params.json").unlink()
+    os.mkfifo(run / "params.json")
 
 
 def bomb(run: Path) -> None:
@@ -153,94 +139,65 @@ def bomb(run: Path) -> None:
         archive.writestr("params/data/0", bytes(10_000_000))
 
 
-def no_archive(run: Path) -> None:
-    (run / "params.pkl").write_bytes(b"x" * 99)
+def text(content: str, run: Path) -> None:
+    """Write another params.json."""
+    (run / "params.json").write_text(content)
 
 
-def text(content: str) -> Callable[[Path], None]:
-    """Return what writes another params.json."""
-
-    def poison(run: Path) -> None:
-        (run / "params.json").write_text(content)
-
-    return poison
+def weights(content: dict[str, object], run: Path) -> None:
+    """Write other weights."""
+    save_snapshot(run / "params.pkl", content)
 
 
 MAKE = {"name": "gymnasium:make"}
-IDS = ("payload:X-v0", "run_0.payload:X-v0", "run_0.pay load:X-v0", "pay load:X-v0", "payload:X:Y", "payload:")
+IDS = ("payload:X-v0", "run_0.pay load:X-v0", "payload:X:Y")
 PARTIAL = {"partial": {"function": MAKE, "args": ["payload:X-v0"], "keywords": {}}}
+RESUME, STARTS = ("resume",), ("resume", "train", "launch")
 CASES: list[tuple[str, Callable[[Path], None], tuple[str, ...]]] = [
-    *((f"id {x}", setting("sampler.env_kwargs", {"id": x}), RECORD) for x in IDS),
-    ("evaluation's id", setting("sampler.eval_env_kwargs", {"id": IDS[2]}), RECORD),
-    ("partial", setting("sampler.EnvCls", PARTIAL), RECORD),
-    ("class of the folder", setting("sampler.EnvCls", {"name": "payload:X"}), RECORD),
-    ("class of the run", setting("sampler.TrajInfoCls", {"name": "run_0.payload:X"}), RECORD),
-    ("function that makes", setting("sampler.EnvCls", {"name": "rlpyt.envs:make_env"}), RECORD),
-    ("hook", setting("hooks", [{"class": "payload:Hook", "settings": {}}]), ("resume", "train", "launch")),
-    ("model", setting("agent.ModelCls", {"name": "payload:Model"}), RECORD),
-    ("algorithm", changed(lambda p: p["runner"]["settings"]["algo"].update({"class": "os:system"})), RECORD[2:]),
-    ("runner", changed(lambda p: p["runner"].update({"class": "payload:Runner"})), RECORD[2:]),
-    ("escape", setting("sampler.EnvCls", {"name": "\x1b]52;c;eA==\x07\u202e\n:Y"}), RECORD),
-    ("nested", text("[" * 200 + "]" * 200), RECORD),
-    ("nested record", text('{"runner": {"settings": ' + '{"a": ' * 200 + "1" + "}" * 202), RECORD),
-    ("long number", text('{"runner": {"settings": {"seed": ' + "9" * 9_999 + "}}}"), RECORD),
-    ("no settings", changed(lambda p: p["runner"].update({"settings": None})), RECORD),
-    ("no sampler", setting("sampler", None), RECORD),
-    ("no agent", setting("agent", [1]), RECORD),
-    ("batch of text", setting("sampler.batch_T", "x"), RECORD),
-    ("logger", changed(lambda p: p.update({"logger": None})), RECORD),
-    ("logger's mode", changed(lambda p: p["logger"].update({"snapshot_mode": 3})), ("resume",)),
-    ("logger's words", changed(lambda p: p["logger"].update({"verbosity": "\x1b"})), ("launch",)),
-    ("tracker", changed(lambda p: p.update({"track": ["payload(x=1)"]})), ("resume", "launch")),
-    ("trackers", changed(lambda p: p.update({"track": "wandb"})), ("resume", "launch")),
-    (
-        "tracker's server",
-        changed(lambda p: p.update({"track": ["mlflow(tracking_uri=http://elsewhere)"]})),
-        ("resume", "launch"),
-    ),
-    ("name", changed(lambda p: p.update({"name": 3})), RECORD),
-    ("compute", changed(lambda p: p.update({"compute": {"device": ["x"]}})), ("train", "launch")),
-    ("spaces", changed(lambda p: p.update({"spaces": ["x"]})), RECORD),
-    ("space of another kind", changed(lambda p: p["spaces"].update({"observation": 3})), AGENT),
-    ("huge space", changed(lambda p: p["spaces"]["observation"]["settings"].update(shape=[10**9, 10**9])), AGENT),
-    ("model of text", setting("agent.model_kwargs", {"hidden_sizes": "x"}), AGENT),
+    *((f"id {x}", partial(setting, "sampler.env_kwargs", {"id": x}), RECORD) for x in IDS),
+    ("evaluation's id", partial(setting, "sampler.eval_env_kwargs", {"id": IDS[1]}), RECORD),
+    ("partial", partial(setting, "sampler.EnvCls", PARTIAL), RECORD),
+    ("class of the run", partial(setting, "sampler.TrajInfoCls", {"name": "run_0.payload:X"}), RECORD),
+    ("function that makes", partial(setting, "sampler.EnvCls", {"name": "rlpyt.envs:make_env"}), RECORD),
+    ("hook", partial(setting, "hooks", [{"class": "payload:Hook", "settings": {}}]), STARTS),
+    ("model", partial(setting, "agent.ModelCls", {"name": "payload:Model"}), RECORD),
+    ("algorithm", partial(setting, "algo", {"class": "os:system", "settings": {}}), STARTS),
+    ("runner", partial(entry, "runner.class", "payload:Runner"), STARTS),
+    ("escape", partial(setting, "sampler.EnvCls", {"name": "\x1b]52;c;eA==\x07\u202e\n:Y"}), RECORD),
+    ("nested", partial(text, "[" * 200 + "]" * 200), RECORD),
+    ("long number", partial(text, '{"runner": {"settings": {"seed": ' + "9" * 9_999 + "}}}"), RECORD),
+    ("no settings", partial(entry, "runner.settings", None), RECORD),
+    ("no sampler", partial(setting, "sampler", None), RECORD),
+    ("batch of text", partial(setting, "sampler.batch_T", "x"), RECORD),
+    ("logger", partial(entry, "logger", None), RECORD),
+    ("logger's mode", partial(entry, "logger.snapshot_mode", 3), RESUME),
+    ("logger's words", partial(entry, "logger.verbosity", "\x1b"), ("launch",)),
+    ("tracker", partial(entry, "track", ["payload(x=1)"]), ("resume", "launch")),
+    ("trackers", partial(entry, "track", "wandb"), ("resume", "launch")),
+    ("tracker's server", partial(entry, "track", ["mlflow(tracking_uri=http://else)"]), ("resume", "launch")),
+    ("name", partial(entry, "name", 3), RECORD),
+    ("compute", partial(entry, "compute", {"device": ["x"]}), ("train", "launch")),
+    ("spaces", partial(entry, "spaces", ["x"]), RECORD),
+    ("space of another kind", partial(entry, "spaces.observation", 3), AGENT),
+    ("huge space", partial(changed, lambda p: p["spaces"]["observation"]["settings"].update(shape=[10**9] * 2)), AGENT),
+    ("model of text", partial(setting, "agent.model_kwargs", {"hidden_sizes": "x"}), AGENT),
     ("bomb", bomb, AGENT),
-    ("no archive", no_archive, AGENT),
-    (
-        "other weights",
-        lambda run: save_snapshot(run / "params.pkl", {"agent_state_dict": {"x": [1]}, "cum_steps": 99}),
-        AGENT,
-    ),
-    ("steps of text", lambda run: save_snapshot(run / "params.pkl", {"agent_state_dict": {}, "cum_steps": "x"}), AGENT),
-    ("linked record", link("params.json"), RECORD),
-    ("linked weights", link("params.pkl"), (*AGENT, "eval of a file")),
-    ("linked lock", link("run.lock"), ("resume",)),
-    ("linked log", link("debug.log"), ("resume",)),
-    ("linked checkpoints", link("checkpoints"), ("resume",)),
-    ("linked checkpoint", link("checkpoints/0*"), ("resume",)),
-    ("linked manifest", link("checkpoints/0*/manifest.json"), ("resume",)),
-    ("linked state", link("checkpoints/0*/rank_0.pt"), ("resume",)),
-    ("linked segments", link("checkpoints/segments"), ("resume",)),
-    ("linked segment", link("checkpoints/segments/*-000000000000-*"), ("resume",)),
-    ("pipe", pipe("params.json"), RECORD),
+    ("no archive", lambda run: (run / "params.pkl").write_bytes(b"x" * 99) and None, AGENT),
+    ("other weights", partial(weights, {"agent_state_dict": {"x": [1]}, "cum_steps": 99}), AGENT),
+    ("steps of text", partial(weights, {"agent_state_dict": {}, "cum_steps": "x"}), AGENT),
+    ("linked record", partial(link, "params.json"), RECORD),
+    ("linked weights", partial(link, "params.pkl"), (*AGENT, "eval of a file")),
     *(
-        (f"manifest's {key}", manifest(**{key: x}), ("resume",))
-        for key, x in {
-            "ranks": 3,
-            "format": "1",
-            "settings": ["x"],
-            "seed": {"a": 1},
-            "compute": {"a": "x"},
-            "world_size": "2",
-            "step": "40",
-        }.items()
+        (f"linked {name}", partial(link, name), RESUME)
+        for name in ("run.lock", "debug.log", "checkpoints", "checkpoints/0*/manifest.json", "checkpoints/segments")
     ),
+    ("pipe", pipe, RECORD),
     *(
-        (f"no {key}", manifest(**{key: None}), ("resume",))
-        for key in ("settings", "seed", "compute", "ranks", "world_size")
+        (f"manifest's {key}", partial(manifest, key, x), RESUME)
+        for key, x in (("ranks", 3), ("format", "1"), ("settings", ["x"]), ("compute", {"a": "x"}), ("seed", None))
     ),
-    ("other weights of the state", state("state", "agent", value=torch.zeros(3)), ("resume",)),
-    ("stream of other numbers", state("state", "streams", "random", value=(3, [*[-1] * 624, 624], None)), ("resume",)),
+    ("other weights of the state", partial(state, ("state", "agent"), torch.zeros(3)), RESUME),
+    ("stream of other numbers", partial(state, ("state", "streams", "random"), (3, [*[-1] * 624, 624], None)), RESUME),
 ]
 
 
@@ -272,7 +229,7 @@ def test_no_file_of_the_working_directory_takes_the_place_of_a_library(command, 
 
 
 def test_the_help_of_a_record_shows_its_texts_and_obeys_none(run, capsys):
-    setting("agent.model_kwargs", {"hidden_sizes": "\x1b]52;c;eA==\x07\u202e"})(run)
+    setting("agent.model_kwargs", {"hidden_sizes": "\x1b]52;c;eA==\x07\u202e"}, run)
     with pytest.raises(SystemExit):
         main(["train", "run_0", "--help"])
     said = capsys.readouterr().out

@@ -4,16 +4,14 @@ import json
 import os
 import re
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tyro
 
 from rlpyt.cli import main
 from rlpyt.cli.arguments import joined
-from rlpyt.cli.launch import Grid, split, variants_of
+from rlpyt.cli.launch import options_of, variants_of
 from rlpyt.cli.launched import on_slot
 from rlpyt.cli.slurm import executor_of
 from rlpyt.cli.train import start_of
@@ -57,31 +55,12 @@ def test_each_value_has_a_folder_of_its_own_with_a_name_that_is_possible(values,
         variants_of(["sampler.env_kwargs.layout=" + ",".join([f"{'x' * 300}"] * 2)])
 
 
-@pytest.mark.parametrize("command", ["train", "launch"])
-def test_a_folder_that_is_named_as_an_algorithm_is_written_with_its_path(command, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    for name in ("ppo", "Categorical-DQN"):
-        (tmp_path / name).mkdir()
-        assert start_of([name, "CartPole-v1"]).name == f"{name}_CartPole-v1"
-        assert main([command, f"./{name}"]) == 2
-        assert "there is no params.json in" in capsys.readouterr().err
-        assert main([command, name]) == 2
-        assert f"For the folder of that name write ./{name}" in capsys.readouterr().err
-
-
 CORES = dict(master_cpus=[0, 1], workers_cpus=[[0], [1]], master_torch_threads=2, set_affinity=True, cuda_idx=None)
 
 
 @pytest.mark.parametrize(
     ("options", "is_dealt"),
-    [
-        ([], False),
-        (["--lag", "1"], False),
-        (["--replicas", "1"], False),
-        (["--replicas", "2"], True),
-        (["--replicas", "2", "--evaluate", "--sampler-type", "cpu"], True),
-        (["--lag", "1", "--replicas", "2", "--evaluate"], True),
-    ],
+    [(["--lag", "1"], False), (["--replicas", "1"], False), (["--lag", "1", "--replicas", "2", "--evaluate"], True)],
 )
 def test_replicas_deal_the_cores_of_a_slot(options, is_dealt):
     runner = on_slot(start_of(["ppo", "CartPole-v1", *options]).runner, CORES)
@@ -92,11 +71,8 @@ def test_replicas_deal_the_cores_of_a_slot(options, is_dealt):
     ("options", "n_gpus", "expected"),
     [
         ([], 1, 0),
-        (["--replicas", "2"], 2, [0, 1]),
         (["--lag", "1", "--replicas", "2"], 2, [0, 1]),
-        ([], 2, "has 2 GPUs and 1 replicas.*Give --replicas 2, or ask for as many GPUs as replicas"),
-        (["--lag", "1"], 2, "has 2 GPUs and 1 replicas"),
-        (["--replicas", "1"], 2, "has 2 GPUs and 1 replicas"),
+        (["--lag", "1"], 2, "has 2 GPUs and 1 replicas.*Give --replicas 2, or ask for as many GPUs as replicas"),
         (["--replicas", "4"], 2, "has 2 GPUs and 4 replicas"),
     ],
 )
@@ -108,49 +84,22 @@ def test_each_replica_has_a_gpu_of_the_job(options, n_gpus, expected, monkeypatc
     if isinstance(expected, str):
         with pytest.raises(ValueError, match=expected):
             on_slot(runner, affinity)
-    else:
-        given: Any = on_slot(runner, affinity).affinity
-        assert ([part["cuda_idx"] for part in given] if n_gpus > 1 else given["cuda_idx"]) == expected
+        return
+    given: Any = on_slot(runner, affinity).affinity
+    assert ([part["cuda_idx"] for part in given] if n_gpus > 1 else given["cuda_idx"]) == expected
+    if n_gpus > 1:  # without a number there are as many replicas as GPUs
+        three = [dict(cuda_idx=None)] * 3
+        sync = start_of(["ppo", "CartPole-v1", "--replicas", "2"]).runner.replace(n_replicas=None)
+        assert on_slot(sync, three).affinity == three
 
 
-def test_replicas_without_a_number_are_as_many_as_the_gpus_of_the_job():
-    runner = start_of(["ppo", "CartPole-v1", "--replicas", "2"]).runner.replace(n_replicas=None)
-    affinity = [dict(cuda_idx=None)] * 3
-    assert on_slot(runner, affinity).affinity == affinity
-
-
-def test_options_of_the_grid_and_of_the_runs_are_told_apart():
-    own, of_runs = split(
-        [
-            "ppo",
-            "X-v1",
-            "--vary",
-            "a=1",
-            "--seed",
-            "3",
-            "--dry-run",
-            "--vary",
-            "b=2",
-            "c=3",
-            "--runs_at_once=2",
-            "--smoke",
-        ]
-    )
-    assert own == ["--dry-run", "--runs_at_once=2", "--vary", "a=1", "b=2", "c=3"]
-    assert of_runs == ["ppo", "X-v1", "--seed", "3", "--smoke"]
-
-
-def test_an_option_of_several_values_may_be_given_several_times():
-    own, of_runs = split(["ppo", "X-v1", "--vary=a=1", "--vary=b=2", "--env-kwargs", "c=3", "--env_kwargs=d=4"])
-    assert own == ["--vary", "a=1", "b=2"]
-    assert joined(of_runs) == ["ppo", "X-v1", "--env-kwargs", "c=3", "d=4"]
-    start = start_of(["ppo", "FrozenLake-v1", "--env-kwargs", "map_name=8x8", "--env-kwargs", "is_slippery=False"])
-    assert vars(start.runner.sampler)["env_kwargs"] == {"id": "FrozenLake-v1", "map_name": "8x8", "is_slippery": False}
-
-
-def test_options_before_the_algorithm_of_a_grid_are_refused(capsys):
-    assert main(["launch", "--seeds", "2", "ppo", "CartPole-v1", "--dry-run"]) == 2
-    assert "expected an algorithm or a script first" in capsys.readouterr().err
+def test_options_of_the_grid_and_of_the_runs_are_told_apart_and_may_be_given_several_times():
+    vary = ["--vary", "a=1", "--seed", "3", "--dry-run", "--vary", "b=2", "c=3", "--runs_at_once=2", "--vary=d=4"]
+    own, of_runs = options_of(["ppo", "X-v1", *vary, "--env-kwargs", "e=5", "--env_kwargs=f=6", "--smoke"])
+    assert (own.dry_run, own.runs_at_once, own.seeds) == (True, 2, 1)
+    assert own.vary == ("a=1", "b=2", "c=3", "d=4")
+    assert of_runs == ["ppo", "X-v1", "--seed", "3", "--env-kwargs", "e=5", "--env_kwargs=f=6", "--smoke"]
+    assert joined(of_runs)[-3:] == ["--env-kwargs", "e=5", "f=6"]
 
 
 def test_a_dry_run_lists_the_runs(tmp_path, capsys):
@@ -159,30 +108,6 @@ def test_a_dry_run_lists_the_runs(tmp_path, capsys):
     out = capsys.readouterr().out
     assert out.startswith(f"8 runs in {tmp_path}/ppo_CartPole-v1_grid:")
     assert "  learning_rate_0.0003/batch_T_6/run_1\n" in out
-    assert not any(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--vary", "algo.learnin_rate=1"], "Did you mean learning_rate?"),
-        (["--vary", "algo.epochs"], "expected a setting and its values"),
-        (["--vary", "algo.discount=0.9,3"], "discount is 3; expected a number in [0, 1]"),
-        (["--vary", "algo.epochs=2,2"], "comes twice"),
-        (["--seeds", "0"], "--seeds: got 0; expected a whole number from 1"),
-        (["--seeds", "0", "--dry-run"], "--seeds: got 0; expected a whole number from 1"),
-        (["--retries", "-1", "--dry-run"], "--retries: got -1; expected a whole number from 0"),
-        (["--affinity", "2cpu_2cpr_1ass"], "one with optimizer and sampler for AsyncRl"),
-        (["--runs-at-once", "999"], "Take fewer"),
-        (["--seed", "5"], "--vary seed=5,6"),
-        (["--log_dir=x"], "--title in --data-dir"),
-        (["--run-id", "1"], "numbered from 0"),
-        (["--resume", "auto"], "the same command goes on"),
-    ],
-)
-def test_a_grid_that_cannot_be_meant_is_refused_before_anything_starts(arguments, says, tmp_path, capsys):
-    assert main(["launch", "ppo", "CartPole-v1", *arguments, "--data-dir", str(tmp_path)]) == 2
-    assert says in capsys.readouterr().err
     assert not any(tmp_path.iterdir())
 
 
@@ -245,7 +170,6 @@ def slurm(tmp_path, monkeypatch):
         ("partition=gpu,account=123,gpus-per-node=1", ["account=123", "gpus-per-node=1", "partition=gpu"]),
         ("mem_gb=16,cpus_per_task=4", ["cpus-per-task=4", "mem=16GB"]),
         ("time=4:00:00", ["time=4:00:00"]),
-        ("time=1-12", ["time=1-12"]),
         ("timeout_min=90", ["time=90"]),
         ("exclude=n1,n[2-3,5],gres=none", ["exclude='n1,n[2-3,5]'", "gres=none"]),
         ("exclude=[n1,n2],exclusive=true", ["exclude=n1,n2", "exclusive"]),
@@ -272,8 +196,7 @@ def test_the_jobs_of_the_pages_can_be_meant(page, slurm, tmp_path):
     found = re.findall(r"^    (rlpyt launch .* --slurm .*)$", page.read_text().replace("\\\n", " "), re.MULTILINE)
     assert found or page.name != "command_line.md"
     for line in found:
-        own, _ = split(shlex.split(line)[2:])
-        executor_of(tyro.cli(Grid, args=own).slurm or (), tmp_path)
+        executor_of(options_of(shlex.split(line)[2:])[0].slurm or (), tmp_path)
 
 
 def batch_file(texts, folder):
@@ -288,37 +211,24 @@ def batch_file(texts, folder):
         (["--slurm", "partion=gpu"], "got 'partion'; did you mean partition?"),
         (["--slurm", "licenses=x"], 'additional_parameters={"reservation": "mine"}'),
         (["--slurm", "partition=gpu,account="], "got 'account' without a value"),
-        (["--slurm", "gpu"], "got 'gpu' without a value"),
         (["--slurm"], "got no values; expected what a job asks for"),
         (["--slurm", "partition=a", "partition=b"], "got partition twice"),
         (["--slurm", "mem_gb=16G"], "mem_gb: got '16G'; expected NUMBER"),
         (["--slurm", "nodes=2"], "nodes=2; expected 1"),
         (["--slurm", "gpus_per_node=2"], "2 GPUs and 1 replicas; expected a GPU for each"),
-        (["--slurm", "gpus_per_node=2", "--replicas", "3"], "2 GPUs and 3 replicas; expected a GPU for each"),
-        (["--slurm", "partition=gpu", "--runs-at-once", "0"], "--runs-at-once: got 0"),
         (["--slurm", "partition=gpu", "--affinity", "4aut"], "got --affinity beside --slurm"),
         (["--slurm", "partition=gpu", "--device=cuda:7"], "got --device beside --slurm"),
     ],
 )
-@pytest.mark.parametrize("is_dry", [False, True])
-def test_jobs_that_cannot_be_meant_are_refused_before_anything_starts(arguments, says, is_dry, slurm, tmp_path, capsys):
-    dry = ["--dry-run"] if is_dry else []
-    assert main(["launch", "ppo", "CartPole-v1", *arguments, "--data-dir", str(tmp_path / "data"), *dry]) == 2
-    assert says in capsys.readouterr().err
-    assert not (tmp_path / "data").exists()
+def test_jobs_that_cannot_be_meant_are_refused_before_anything_starts(arguments, says, slurm, refused):
+    refused(["launch", "ppo", "CartPole-v1", *arguments], says)
+    refused(["launch", "ppo", "CartPole-v1", *arguments, "--dry-run"], says)
 
 
-def test_jobs_without_slurm_or_submitit_are_refused(tmp_path, monkeypatch, capsys):
+def test_jobs_without_slurm_are_refused(refused, monkeypatch):
     pytest.importorskip("submitit")
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "")
-    arguments = ["launch", "ppo", "CartPole-v1", "--slurm", "partition=gpu"]
-    assert main(arguments) == 2
-    assert "there is no srun in the PATH" in capsys.readouterr().err
-    monkeypatch.setitem(sys.modules, "submitit", None)
-    assert main(arguments) == 2
-    assert "pip install rlpyt[cluster]" in capsys.readouterr().err
-    assert not any(tmp_path.iterdir())
+    refused(["launch", "ppo", "CartPole-v1", "--slurm", "partition=gpu"], "there is no srun in the PATH")
 
 
 @pytest.mark.parametrize("n", [None, 3])

@@ -20,11 +20,6 @@ def test_help_lists_all_commands_and_imports_no_torch():
     assert all(f"  {name} " in result.stdout and summary[:20] in result.stdout for name, summary in COMMANDS.items())
 
 
-def test_a_mistyped_command_gets_the_close_ones(capsys):
-    assert main(["resum", "x"]) == 2
-    assert capsys.readouterr().err.startswith("rlpyt: there is no command 'resum'; did you mean resume?")
-
-
 def code_of(arguments):
     try:
         return main(arguments)
@@ -89,41 +84,6 @@ def test_the_error_of_a_replica_is_told_without_its_traceback():
     )
 
 
-NO_UPDATE = ["--sampler.batch-B", "3", "--algo.minibatches", "7"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (
-            ["ppo", "--agent.model-kwargs", "hidden_size=[64]"],
-            "PgAgent: DefaultModelCls: PgModel has no argument 'hidden_size'. Did you mean",
-        ),
-        (
-            ["ppo", "--agent.model-kwargs", "width=3", "--smoke"],
-            "PgAgent: DefaultModelCls: PgModel has no argument 'width'. It has: observation",
-        ),
-        (["ppo", *NO_UPDATE], "PPO: minibatches is 7, which does not divide the rows of a batch"),
-        (
-            ["ppo", "--lag", "1", "--agent.model-kwargs", "width=3"],
-            "PgAgent: DefaultModelCls: PgModel has no argument 'width'",
-        ),
-        (["dqn", "--n-steps", "500"], "DQN: min_steps_learn is 1,000, but the run has only 512 steps"),
-    ],
-)
-@pytest.mark.parametrize("command", ["train", "launch"])
-def test_what_the_parts_of_a_run_refuse_is_one_line_and_leaves_no_run(
-    command, arguments, says, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    assert main([command, arguments[0], "CartPole-v1", *arguments[1:]]) == 2
-    said = capsys.readouterr()
-    assert said.err.startswith(f"rlpyt: {says}")
-    assert said.err.count("\n") == 1
-    assert said.out == ""
-    assert not any(tmp_path.iterdir())
-
-
 def test_the_check_before_a_run_changes_no_number_of_it():
     start = start_of(["dqn", "CartPole-v1", "--seed", "1"])
     torch.manual_seed(5)
@@ -144,19 +104,11 @@ def test_an_error_of_code_of_the_users_keeps_its_traceback(kind, monkeypatch):
         main(["train", "ppo"])
 
 
-def test_a_shell_can_complete_commands_and_options(capsys):
-    assert code_of(["--tyro-print-completion", "bash"]) == 0
-    script = capsys.readouterr().out
-    assert all(word in script for word in (*COMMANDS, "alternating", "--sampler-type", "--runs-at-once"))
-
-
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
         ("rlpyt train rain", "rainbow"),
-        ("rlpyt train dqn CartPole-v1 --sampler-ty", "--sampler-type"),
         ("rlpyt train dqn CartPole-v1 --sampler-type alt", "alternating"),
-        ("rlpyt launch rain", "rainbow"),
         ("rlpyt launch dqn CartPole-v1 --runs", "--runs-at-once"),
     ],
 )

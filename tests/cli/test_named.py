@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,41 +30,14 @@ def params_of(run: str) -> Any:
 @pytest.mark.parametrize(
     ("texts", "settings"),
     [
-        (["StopOnReturn(475)"], [{"threshold": 475.0, "column": "ReturnAverage", "n_rows": 1}]),
         (["StopOnReturn(5e2,n_rows=2)"], [{"threshold": 500.0, "column": "ReturnAverage", "n_rows": 2}]),
         (["StopOnReturn(threshold=1, column=Diagnostics/CumSteps)"], [{"column": "Diagnostics/CumSteps"}]),
-        (["StopOnReturn(1),StopOnReturn(2)"], [{"threshold": 1.0}, {"threshold": 2.0}]),
-        (["StopOnReturn(1)", "StopOnReturn(2)"], [{"threshold": 1.0}, {"threshold": 2.0}]),
+        (["StopOnReturn(1),StopOnReturn(2)", "StopOnReturn(3)"], [{"threshold": x} for x in (1.0, 2.0, 3.0)]),
     ],
 )
 def test_hooks_are_named_with_their_settings(texts, settings):
-    hooks = start_of(["ppo", "CartPole-v1", "--hooks", *texts]).runner.hooks
-    assert [all_settings(hook) | wanted for hook, wanted in zip(hooks, settings, strict=True)] == [
-        all_settings(h) for h in hooks
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("stop_on_return=475", "did you mean StopOnReturn? Expected some of StopOnReturn, Histograms, EpisodeVideo"),
-        ("os:system", "Expected some of StopOnReturn"),
-        ('{"class": "rlpyt.runners:StopOnReturn"}', "Expected some of StopOnReturn"),
-        ("StopOnReturn", "StopOnReturn lacks threshold; expected StopOnReturn(threshold=NUMBER)"),
-        ("StopOnReturn(high)", "threshold of StopOnReturn: got 'high'; expected NUMBER"),
-        ("StopOnReturn(1,rows=2)", "got 'rows=2' as a setting of StopOnReturn; did you mean n_rows?"),
-        ("StopOnReturn(1,threshold=2)", "got 'threshold=2' as a setting of StopOnReturn"),
-        ("StopOnReturn(1,2,3,4)", "got '4' as a setting of StopOnReturn; expected some of threshold, column, n_rows"),
-        ("StopOnReturn(1,n_rows=0)", "n_rows is 0"),
-    ],
-)
-def test_a_hook_that_cannot_be_meant_is_refused_in_one_line(text, says, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["train", "ppo", "CartPole-v1", "--hooks", text]) == 2
-    err = capsys.readouterr().err
-    assert says in err
-    assert err.count("\n") == 1
-    assert not any(tmp_path.iterdir())
+    hooks = map(all_settings, start_of(["ppo", "CartPole-v1", "--hooks", *texts]).runner.hooks)
+    assert all(wanted.items() <= found.items() for found, wanted in zip(hooks, settings, strict=True))
 
 
 @pytest.mark.parametrize("change", [[], ["--sampler.env-kwargs", "max_episode_steps=9"]])
@@ -79,24 +51,8 @@ def test_a_video_is_of_the_environment_of_evaluations(change):
 
 def test_hooks_are_recorded_and_start_again_with_the_run(tmp_path, capsys):
     hooks = ["--hooks", "StopOnReturn(30,column=Diagnostics/CumSteps)"]
-    assert (
-        main(
-            [
-                "train",
-                "ppo",
-                "CartPole-v1",
-                *SHORT,
-                "--log-interval-steps",
-                "1",
-                "--n-steps",
-                "192",
-                "--log-dir",
-                str(tmp_path),
-                *hooks,
-            ]
-        )
-        == 0
-    )
+    steps = ["--log-interval-steps", "1", "--n-steps", "192", "--log-dir", str(tmp_path)]
+    assert main(["train", "ppo", "CartPole-v1", *SHORT, *steps, *hooks]) == 0
     run = tmp_path / "run_0"
     assert "was to be reached" in json.loads((run / "status.json").read_text())["stopped"]
     assert all_settings(start_of([str(run)]).runner.hooks[0])["threshold"] == 30
@@ -187,38 +143,6 @@ def test_a_grid_is_tracked_by_its_runs(fake, tmp_path):
     assert start.choices.track == ("wandb",)
     (sink,) = tracking_of(start.choices.track, start.name, "learning_rate_0.001").sinks
     assert vars(sink) == {"project": "ppo_CartPole-v1", "group": "learning_rate_0.001", **NOWHERE}
-
-
-@pytest.mark.parametrize("command", ["train", "launch"])
-@pytest.mark.parametrize(
-    ("name", "module"),
-    [("trackio", "trackio"), ("wandb", "wandb"), ("mlflow", "mlflow"), ("tensorboard", "torch.utils.tensorboard")],
-)
-def test_a_tracker_without_its_package_is_refused_before_there_is_a_run(
-    command, name, module, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.chdir(tmp_path)
-    assert main([command, "ppo", "CartPole-v1", "--track", name]) == 2
-    err = capsys.readouterr().err
-    assert f"pip install rlpyt[{name}]" in err
-    assert err.count("\n") == 1
-    assert not any(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("wandbb", "did you mean wandb? Expected some of tensorboard, wandb, mlflow, trackio"),
-        ("wandb(projekt=x)", "got 'projekt=x' as a setting of wandb; did you mean project?"),
-        ("tensorboard(x)", "got tensorboard(x); expected no settings"),
-    ],
-)
-def test_a_tracker_that_cannot_be_meant_is_refused(text, says, fake, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["train", "ppo", "CartPole-v1", "--track", text]) == 2
-    assert says in capsys.readouterr().err
-    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("place", ["tracking_uri=http://elsewhere", "entity=others"])

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from rlpyt.cli import main
-from rlpyt.cli.launch import variants_of
-from rlpyt.cli.train import start_of, updated
-from rlpyt.cli.values import pairs_of
+from rlpyt.cli.train import start_of
 
 pytest.importorskip("yaml")
 
@@ -99,49 +97,6 @@ def test_a_recorded_run_starts_again_with_a_file(in_folder, capsys):
     assert start.choices.verbosity == "quiet"
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ("algo: {lerning_rate: 1}", "there is no setting 'algo.lerning_rate'; did you mean algo.learning_rate?"),
-        ("n_step: 1", "there is no setting 'n_step'; did you mean n_steps?"),
-        ("vary: {algo.epochs: [1, 2]}", "there is no setting 'vary'"),
-        ("algo: ppo", "algo is 'ppo'; expected its settings by name. The algorithm is named by algorithm: ppo."),
-        ("evaluate: often", "evaluate is 'often'; expected true or false"),
-        ("- 1", "expected settings by name"),
-        ("seed: 2020-01-01", "expected settings by name: numbers, texts"),
-        ("seed: [1", "study.yaml is no YAML"),
-        ("seed: 1\nseed: 2", "seed comes twice"),
-        ("n_steps: 1\nn-steps: 2", "n-steps under 'n-steps' comes twice"),
-        ("algo: {epochs: 1}\nalgo.epochs: 2", "epochs under 'algo.epochs' comes twice"),
-        ("seed: !!python/object/apply:os.system ['touch mark']", "could not determine a constructor"),
-        ("algo.discount: 3", "discount is 3.0; expected a number in [0, 1]"),
-        ("track: carrier_pigeon", "Expected some of tensorboard"),
-    ],
-)
-def test_a_file_that_cannot_be_meant_is_refused_before_there_is_a_run(content, says, in_folder, capsys):
-    (in_folder / "study.yaml").write_text(content)
-    for command in ("train", "launch"):
-        assert main([command, "ppo", "CartPole-v1", "--config", "study.yaml"]) == 2
-        assert says in capsys.readouterr().err
-    assert [path.name for path in in_folder.iterdir()] == ["study.yaml"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["study.yaml"], "has no algorithm and no env; expected algorithm and env"),
-        (["no.yaml"], "No such file"),
-        (["ppo", "CartPole-v1", "--config"], "--config: got no value"),
-        (["ppo", "CartPole-v1", "--config", "study.json"], "study.json is no JSON: seed comes twice"),
-    ],
-)
-def test_a_file_that_is_named_in_vain_is_refused(arguments, says, in_folder, capsys):
-    (in_folder / "study.yaml").write_text("seed: 1")
-    (in_folder / "study.json").write_text('{"seed": 1, "seed": 2}')
-    assert main(["train", *arguments]) == 2
-    assert says in capsys.readouterr().err
-
-
 def test_the_runs_of_a_grid_have_the_settings_of_a_file(in_folder, capsys):
     (in_folder / "study.yaml").write_text("algorithm: ppo\nenv: CartPole-v1\nalgo: {epochs: 3}\n")
     assert main(["launch", "study.yaml", "--vary", "algo.gae_lambda=0.5", "--dry-run"]) == 0
@@ -149,28 +104,3 @@ def test_the_runs_of_a_grid_have_the_settings_of_a_file(in_folder, capsys):
     (in_folder / "seed.yaml").write_text("seed: 3")
     assert main(["launch", "ppo", "CartPole-v1", "--config", "seed.yaml"]) == 2
     assert "--vary seed=5,6" in capsys.readouterr().err
-
-
-# ---- one form of key=value ----
-
-TEXTS = [
-    *("3", "1e-3", "True", "None", "4x4", "two words", "007", "a=b", "[1,2]", "[]", "[[1,2],[3]]", "1,2", "[a=1,b]"),
-    *('"7"', "'None'", '["7",8]', '{"a": 1, "b": "7"}', "lin_1e-3", "path/to,file", "x[1,2]", "-1", "ümläut"),
-]
-
-
-@pytest.mark.parametrize("text", TEXTS)
-def test_a_text_means_the_same_in_every_option(text, in_folder):
-    """A value of a grid that has a comma stands in brackets or quotes: there it is a list."""
-    (wanted,) = pairs_of([f"x={text}"]).values()
-    pair, again = f"x={text}", pairs_of([f"y=1,x={text}"])
-    assert again == {"y": 1, "x": wanted}
-    env = ["ppo", "FrozenLake-v1"]
-    found = [start_of([*env, option, pair]).runner for option in ("--sampler.env-kwargs", "--agent.model-kwargs")]
-    assert vars(found[0].sampler)["env_kwargs"]["x"] == wanted
-    assert vars(found[1].agent)["model_kwargs"]["x"] == wanted
-    if "," not in text or text[0] in "[{\"'":
-        variant = variants_of([f"sampler.env_kwargs.x={text}"])[0][0]
-        assert vars(updated(start_of(env).runner, variant).sampler)["env_kwargs"]["x"] == wanted
-    (in_folder / "file.yaml").write_text(f"sampler: {{env_kwargs: '{pair.replace(chr(39), chr(39) * 2)}'}}")
-    assert vars(start_of([*env, "--config", "file.yaml"]).runner.sampler)["env_kwargs"]["x"] == wanted

@@ -1,62 +1,67 @@
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import shlex
 import subprocess
 import sys
 from dataclasses import MISSING, fields
+from typing import Any
 
 import pytest
 
 from rlpyt.cli import main
-from rlpyt.cli.defaults import UNKNOWN, defaults_of
 from rlpyt.cli.envs import _newest, families
 from rlpyt.cli.show import run_lines
+from rlpyt.cli.train import start_of
+from rlpyt.runners.record import record_of
+from rlpyt.settings import all_settings
 
 
 @pytest.mark.parametrize(
-    "path",
+    ("options", "told"),
     [
-        *("rlpyt.algos:PPO", "rlpyt.algos:SAC", "rlpyt.algos:R2D1", "rlpyt.algos:CMAES", "rlpyt.agents:R2d1Agent"),
-        *(
-            "rlpyt.agents:SacAgent",
-            "rlpyt.samplers:GpuSampler",
-            "rlpyt.runners:MinibatchRl",
-            "rlpyt.runners:AsyncRlEval",
-        ),
+        ([], {}),
+        (["--max-time", "9"], {"max_time": "9"}),
+        (["--hooks", "StopOnReturn(475)"], {"hooks": "StopOnReturn(threshold=475)"}),
+        (["--algo.optim-kwargs", "eps=1", "--sampler.no-mid-batch-reset"], {"algo.optim_kwargs": "eps=1"}),
+        (["--agent.recurrent", "gru", "--algo.discount", "0.99"], {"agent.recurrent": "gru", "algo.discount": None}),
     ],
 )
-def test_defaults_of_the_source_are_those_of_the_class(path):
-    module, _, name = path.partition(":")
-    read = defaults_of(path)
-    declared = {
-        f.name: f.default if f.default_factory is MISSING else f.default_factory()
-        for f in fields(vars(importlib.import_module(module))[name])
-        if f.init and (f.default is not MISSING or f.default_factory is not MISSING)
-    }
-    assert set(declared) <= set(read)
-    known = {key: value for key, value in declared.items() if read[key] is not UNKNOWN}
-    assert known == {key: read[key] for key in known}
-    assert len(known) > len(declared) / 2
+def test_show_tells_the_settings_that_differ_from_their_defaults(options, told, tmp_path):
+    runner: Any = start_of(["ppo", "CartPole-v1", *options]).runner
+    record = record_of(runner)[0]
+    (tmp_path / "params.json").write_text(json.dumps({"runner": record}))
+    lines = [line.strip().partition(" = ") for line in run_lines(tmp_path)]
+    shown = {place: value for place, equals, value in lines if equals}
+    assert all(shown.get(place) == value for place, value in told.items())
+    for prefix, part in (("algo.", runner.algo), ("agent.", runner.agent), ("sampler.", runner.sampler)):
+        defaults = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(part)}
+        wanted = {
+            name for name, x in all_settings(part).items() if x != defaults[name] and x != {} and name not in TOLD
+        }
+        assert {place.removeprefix(prefix) for place in shown if place.startswith(prefix)} == wanted
+    # A record of an earlier version does not tell the defaults.
+    del record["at_default"], record["settings"]["algo"]["at_default"]
+    (tmp_path / "params.json").write_text(json.dumps({"runner": record}))
+    lines_of_old = run_lines(tmp_path)
+    assert {"settings      all that are recorded:", "              algo.log_loss_after = False"} <= {*lines_of_old}
 
 
-def test_defaults_of_a_class_of_the_users_are_unknown():
-    assert defaults_of("my_project.algos:PPO") == {}
+TOLD = ("EnvCls", "env_kwargs", "eval_env_overrides", "batch_T", "batch_B")
+"""Settings that stand in other lines."""
 
 
-def test_show_reads_records_without_torch(tmp_path):
-    (tmp_path / "run_0").mkdir()
-    status = {"status": "failed", "exception": {"type": "ValueError", "message": "no such thing"}}
-    (tmp_path / "run_0/status.json").write_text(json.dumps(status))
+def test_show_reads_records_and_jobs_without_torch(tmp_path, squeue):
+    with_job(tmp_path / "run_0", "7", "failed", exception={"type": "ValueError", "message": "no such thing"})
+    (squeue / "answer").write_text("7|RUNNING|None|0|N/A|N/A|\n")
     code = f"import sys; from rlpyt.cli import main; main(['show', {str(tmp_path / 'run_0')!r}]); "
-    code += "print('torch' in sys.modules, 'numpy' in sys.modules)"
+    code += "print({'torch', 'numpy', 'submitit'} & {*sys.modules})"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert "failed (ValueError: no such thing)" in result.stdout
-    assert "no params.json" in result.stdout
+    for text in ("failed (ValueError: no such thing)", "no params.json", "7 RUNNING"):
+        assert text in result.stdout
     assert "start again" not in result.stdout
-    assert result.stdout.endswith("False False\n")
+    assert result.stdout.endswith("set()\n")
 
 
 @pytest.mark.parametrize(
@@ -85,59 +90,40 @@ def test_a_directory_that_is_no_run_is_refused(tmp_path, capsys):
     assert "there is no run in" in capsys.readouterr().err
 
 
-def test_environments_are_listed_by_a_part_of_the_name(capsys):
-    assert main(["envs", "half*"]) == 0
-    out = capsys.readouterr().out
-    assert "HalfCheetah-v5" in out
-    assert "Hopper" not in out
-    assert main(["envs", "brekout"]) == 2
-    assert "did you mean breakout" in capsys.readouterr().err
+def test_algorithms_and_environments_are_listed_with_what_is_missing(capsys, monkeypatch):
+    def listed(*arguments):
+        assert main(arguments) == 0
+        return capsys.readouterr().out
 
-
-def test_the_newest_version_is_the_one_with_the_largest_number():
+    assert "sac          continuous  Soft actor-critic" in listed("algos")
+    assert "HalfCheetah-v5" in (found := listed("envs", "half*"))
+    assert "Hopper" not in found
     assert _newest(["A-v2", "A-v9", "A-v10", "B-v0", "C"]) == ["A-v10", "B-v0", "C"]
-
-
-def test_what_is_missing_is_named_with_the_command(capsys, monkeypatch):
     missing = [family._replace(packages=("no_such_package",)) for family in families() if family.name == "Atari"]
     monkeypatch.setattr("rlpyt.cli.envs.families", lambda: missing)
-    assert main(["envs", "pong"]) == 0
-    assert "not installed: no_such_package. pip install rlpyt[atari]" in capsys.readouterr().out
-
-
-def test_algorithms_are_listed_with_their_actions(capsys):
-    assert main(["algos"]) == 0
-    assert "sac          continuous  Soft actor-critic" in capsys.readouterr().out
-
-
-def test_a_folder_of_one_run_is_counted_in_the_singular(tmp_path, capsys):
-    (tmp_path / "run_0").mkdir()
-    (tmp_path / "run_0/params.json").write_text('{"runner": {"settings": {}}}')
-    (tmp_path / "run_0/status.json").write_text('{"status": "finished"}')
-    assert main(["show", str(tmp_path)]) == 0
-    assert "\n1 run: 1 finished" in capsys.readouterr().out
+    assert "not installed: no_such_package. pip install rlpyt[atari]" in listed("envs", "pong")
 
 
 def test_a_run_is_shown_from_within_and_through_a_link_that_hides_none(tmp_path, monkeypatch, capsys):
+    def shown(path):
+        assert main(["show", str(path)]) == 0
+        return capsys.readouterr().out
+
     folder = tmp_path / "my runs"
     for number in (0, 1):
         (folder / f"run_{number}").mkdir(parents=True)
         (folder / f"run_{number}/params.json").write_text('{"runner": {"settings": {}}}')
         (folder / f"run_{number}/status.json").write_text('{"status": "finished"}')
+        assert f"\n{number + 1} run{'s' if number else ''}: {number + 1} finished" in shown(folder)
     (folder / "best").symlink_to("run_1")
-    assert main(["show", str(folder)]) == 0
-    out = capsys.readouterr().out
-    assert "2 runs: 2 finished" in out
+    out = shown(folder)
     assert "\nrun_1 " in out
     assert f"rlpyt show '{folder}/run_0'" in out  # a shell takes it as it stands
-    assert main(["show", str(folder / "best")]) == 0
-    assert f"start again:  rlpyt train '{folder}/best'" in capsys.readouterr().out
+    assert f"start again:  rlpyt train '{folder}/best'" in shown(folder / "best")
     monkeypatch.chdir(folder / "run_0")
-    assert main(["show", "."]) == 0
-    assert ".\n\nstatus      finished" in capsys.readouterr().out
+    assert ".\n\nstatus      finished" in shown(".")
     (folder / "run_0/params.json").write_text('{"name": "x"}')  # as rlpyt 0.1 wrote it
-    assert main(["show", "."]) == 0
-    assert "start again" not in capsys.readouterr().out
+    assert "start again" not in shown(".")
 
 
 def recorded(folder, **sampler):
@@ -200,7 +186,7 @@ def squeue(tmp_path, monkeypatch):
     return folder
 
 
-def with_job(run, job_id, status=None, claim=None, token="a1"):
+def with_job(run, job_id, status=None, claim=None, token="a1", **more):
     """Write the record of a run's job, and of the run if it has begun."""
     run.parent.mkdir(parents=True, exist_ok=True)
     record = run.with_name(f"{run.name}.job")
@@ -209,7 +195,7 @@ def with_job(run, job_id, status=None, claim=None, token="a1"):
         record.with_name(f"{record.name}.{token}.claim").write_text(json.dumps({"job_id": claim}))
     if status is not None:
         run.mkdir()
-        (run / "status.json").write_text(json.dumps({"status": status}))
+        (run / "status.json").write_text(json.dumps({"status": status, **more}))
 
 
 def test_runs_are_shown_with_what_slurm_says_of_their_jobs(tmp_path, squeue, capsys):
@@ -249,9 +235,9 @@ def test_slurm_that_is_away_or_missing_takes_nothing_from_a_table(tmp_path, sque
 
 
 @pytest.mark.parametrize(
-    "job_id", ["--help", "7;x", "7\n", "\uff17", "7_1", "9" * 5000, 7.5, None, ["7"], {"7": 8}, ""]
+    ("place", "job_id"),
+    [("claim", "--help"), *(("job_id", x) for x in ["--help", "7;x", "7\n", "\uff17", "9" * 5000, 7.5, ["7"], ""])],
 )
-@pytest.mark.parametrize("place", ["job_id", "claim"])
 def test_no_record_puts_a_word_of_its_own_on_a_command_line(job_id, place, tmp_path, squeue, capsys):
     given = {"job_id": "", place: job_id}
     with_job(tmp_path / "study/run_0", given["job_id"], "running", given.get("claim"))
@@ -260,18 +246,8 @@ def test_no_record_puts_a_word_of_its_own_on_a_command_line(job_id, place, tmp_p
     assert "job" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("token", ["/up", "\0", "", 3, None, "a" * 5000])
+@pytest.mark.parametrize("token", ["/up", "\0", 3, "a" * 5000])
 def test_a_token_that_names_no_file_is_none(token, tmp_path, squeue, capsys):
     with_job(tmp_path / "study/run_0", "7", "running", token=token)
     assert main(["show", str(tmp_path / "study")]) == 0
     assert "run_0  running" in capsys.readouterr().out
-
-
-def test_jobs_are_read_without_torch(tmp_path, squeue):
-    with_job(tmp_path / "run_0", "7", "running")
-    (squeue / "answer").write_text("7|RUNNING|None|0|N/A|N/A|\n")
-    code = f"import sys; from rlpyt.cli import main; main(['show', {str(tmp_path / 'run_0')!r}]); "
-    code += "print('torch' in sys.modules, 'submitit' in sys.modules)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert "7 RUNNING" in result.stdout
-    assert result.stdout.endswith("False False\n")

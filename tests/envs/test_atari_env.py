@@ -9,9 +9,8 @@ import cv2
 import numpy as np
 import pytest
 from ale_py import roms
-from ale_py.vector_env import AtariVectorEnv
 
-from rlpyt.envs import AtariEnv, check_env, make_env
+from rlpyt.envs import AtariEnv
 from rlpyt.envs.atari import find_rom
 
 NOOP, FIRE = 0, 1
@@ -93,50 +92,6 @@ def test_observations_against_a_slow_reference(frame_skip, n_images, fire):
     assert n_games > 0
 
 
-@pytest.mark.parametrize("game", ["pong", "space_invaders"])
-def test_observations_against_the_native_vector_environment(game):
-    native = AtariVectorEnv(game, num_envs=1, noop_max=0, use_fire_reset=False, repeat_action_probability=0.0)
-    env = AtariEnv(game, max_start_noops=0, episodic_lives=False)
-    np.testing.assert_array_equal(env.reset(seed=0)[0], native.reset(seed=0)[0][0])
-    total = 0.0
-    for action in np.random.default_rng(0).integers(env.action_space.n, size=150):
-        observation, reward, terminated, *_ = env.step(action)
-        expected, rewards, terminations, *_ = native.step(np.array([action]))
-        np.testing.assert_array_equal(observation, expected[0])
-        assert reward == rewards[0]
-        assert terminated == terminations[0]
-        total += abs(reward)
-    assert total > 0
-    native.close()
-
-
-def test_forms():
-    env = AtariEnv("Pong", num_img_obs=2, image_size=(50, 40))
-    observation, info = env.reset(seed=1)
-    assert observation.shape == (2, 50, 40)
-    assert observation.dtype == np.uint8
-    assert env.observation_space.contains(observation)
-    assert info == {"game_score": 0.0, "traj_done": False, "lives": 0}
-    again, reward, terminated, truncated, info = env.step(2)
-    assert again is observation
-    assert (type(reward), type(terminated), type(truncated)) == (float, bool, bool)
-    assert {key: type(x) for key, x in info.items()} == {"game_score": float, "traj_done": bool, "lives": int}
-    assert env.render().shape == (210, 160, 3)
-    assert AtariEnv("pong").observation_space.shape == (4, 84, 84)
-
-
-def test_attributes_of_the_predecessor():
-    env = AtariEnv("ALE/Breakout-v5")
-    assert env.spaces == (env.observation_space, env.action_space)
-    assert env.game == "ALE/Breakout-v5"
-    assert env.get_action_meanings() == ["NOOP", "FIRE", "RIGHT", "LEFT"]
-
-
-def test_action_sets():
-    assert AtariEnv("breakout").action_space.n == 4
-    assert AtariEnv("breakout", full_action_space=True).action_space.n == 18
-
-
 def test_a_lost_life_ends_the_episode_and_the_game_goes_on():
     env = AtariEnv(**BREAKOUT)
     env.reset(seed=0)
@@ -165,17 +120,6 @@ def test_with_a_seed_a_new_game_starts_after_a_lost_life():
     np.testing.assert_array_equal(observation, first)
 
 
-def test_without_episodic_lives_only_the_game_ends():
-    env = AtariEnv(**BREAKOUT, episodic_lives=False)
-    env.reset(seed=0)
-    (_, _, terminated, truncated, info), n_steps = lose_a_life(env, 2000)
-    assert terminated
-    assert not truncated
-    assert info["traj_done"]
-    assert info["lives"] == 0
-    assert n_steps > 100
-
-
 def test_fire_on_reset_serves_the_ball_at_every_life():
     env = AtariEnv(**BREAKOUT, fire_on_reset=True)
     env.reset(seed=0)
@@ -185,18 +129,6 @@ def test_fire_on_reset_serves_the_ball_at_every_life():
     env = AtariEnv(**BREAKOUT)
     env.reset(seed=0)
     assert not any(env.step(NOOP)[2] for _ in range(200))
-
-
-def test_horizon_truncates_the_game_exactly():
-    env = AtariEnv("pong", horizon=7)
-    env.reset(seed=0)
-    for _ in range(2):
-        steps = [env.step(NOOP) for _ in range(7)]
-        assert [s[3] for s in steps] == [False] * 6 + [True]
-        assert [s[4]["traj_done"] for s in steps] == [False] * 6 + [True]
-        assert not any(s[2] for s in steps)
-        env.reset()
-        assert env.ale.getEpisodeFrameNumber() <= 30
 
 
 def test_horizon_counts_the_steps_of_all_lives():
@@ -212,25 +144,6 @@ def test_horizon_counts_the_steps_of_all_lives():
     assert len(ends) > 2
     assert ends == [(True, False)] * (len(ends) - 1) + [(False, True)]
     assert env.ale.lives() == 5
-
-
-def test_rewards_are_clipped_and_scores_are_raw():
-    scores: list[float] = []
-    rewards: list[float] = []
-    raw: list[float] = []
-    for clip in (True, False):
-        env = AtariEnv("space_invaders", clip_reward=clip)
-        env.reset(seed=0)
-        for action in np.random.default_rng(1).integers(6, size=300):
-            _, reward, terminated, _, info = env.step(action)
-            (rewards if clip else raw).append(reward)
-            scores.append(info["game_score"])
-            if terminated:
-                env.reset()
-    assert max(scores) >= 5
-    assert max(rewards) == 1
-    assert rewards == np.sign(scores[:300]).tolist()
-    assert raw == scores[300:] == scores[:300]
 
 
 def trajectory(env, seed):
@@ -263,64 +176,12 @@ def test_number_of_no_ops():
     assert numbers == {0, 1, 2, 3, 4}
 
 
-@pytest.mark.parametrize("frame_skip", [1, 4])
-def test_state_goes_on_in_another_environment(frame_skip):
-    kwargs: dict[str, Any] = {
-        "game": "breakout",
-        "frame_skip": frame_skip,
-        "repeat_action_probability": 0.25,
-        "max_start_noops": 9,
-    }
-    env, other = AtariEnv(**kwargs), AtariEnv(**kwargs)
-    env.reset(seed=1)
-    other.reset(seed=2)
-    rng = np.random.default_rng(0)
-    n_ends = 0
-    for k in range(120 * 4 // frame_skip):
-        if k % 40 == 0:
-            other.load_state_dict(env.state_dict())
-        action = 1 if k % 5 == 0 else rng.integers(4)
-        observation, *rest = env.step(action)
-        expected, *same = other.step(action)
-        np.testing.assert_array_equal(observation, expected)
-        assert rest == same
-        if rest[1]:
-            n_ends += 1
-            other.load_state_dict(env.state_dict())
-            observation, info = env.reset()
-            expected, same_info = other.reset()
-            np.testing.assert_array_equal(observation, expected)
-            assert info == same_info
-    assert n_ends > 1
-
-
 def test_the_right_game_is_found_in_every_spelling():
     for game in ("space_invaders", "SpaceInvaders", "ALE/SpaceInvaders-v5", "SpaceInvadersNoFrameskip-v4"):
         assert find_rom(game).stem == "space_invaders"
     for game in ("pong", "Pong", "ALE/Pong-v5", "PongDeterministic-v0", "Pong-ramNoFrameskip-v4"):
         assert find_rom(game).stem == "pong"
     assert AtariEnv("ALE/SpaceInvaders-v5").rom.stem == "space_invaders"
-
-
-@pytest.mark.parametrize(
-    ("game", "text"),
-    [
-        ("brekout", "there is no game 'brekout'; did you mean .*breakout"),
-        ("ALE/SpaceInvader-v5", "did you mean space_invaders"),
-        ("xyz", "expected one of .*pong"),
-        ("combat", "'combat' is not supported by ale-py; it is for two players"),
-    ],
-)
-def test_a_game_that_does_not_exist(game, text):
-    with pytest.raises(ValueError, match=text):
-        AtariEnv(game)
-
-
-def test_wrong_settings():
-    with pytest.raises(
-        ValueError, match=r"frame_skip, num_img_obs and horizon must be at least 1.*got 0, 4, 27000 and 30"
-    ):
-        AtariEnv("pong", frame_skip=0)
 
 
 @pytest.mark.parametrize("missing", ["ale_py", "cv2"])
@@ -330,10 +191,37 @@ def test_a_missing_package_is_named(monkeypatch, missing):
         AtariEnv("pong")
 
 
-def test_check_env_finds_the_score():
-    examples = check_env(make_env(AtariEnv, {"game": "pong"}), seed=0)
-    assert {key: x.dtype.name for key, x in examples.info.items()} == {
-        "game_score": "float32",
-        "traj_done": "bool",
-        "lives": "int64",
-    }
+def test_arguments_and_attributes_of_the_predecessor():
+    env = AtariEnv("ALE/Breakout-v5", num_img_obs=2, image_size=(50, 40))
+    assert env.spaces == (env.observation_space, env.action_space)
+    assert (env.game, env.observation_space.shape, env.action_space.n) == ("ALE/Breakout-v5", (2, 50, 40), 4)
+    assert env.get_action_meanings() == ["NOOP", "FIRE", "RIGHT", "LEFT"]
+    assert env.render().shape == (210, 160, 3)
+    assert AtariEnv("breakout", full_action_space=True).action_space.n == 18
+
+
+@pytest.mark.parametrize(
+    ("game", "kwargs", "text"),
+    [
+        ("brekout", {}, "there is no game 'brekout'; did you mean .*breakout"),
+        ("ALE/SpaceInvader-v5", {}, "did you mean space_invaders"),
+        ("xyz", {}, "expected one of .*pong"),
+        ("combat", {}, "'combat' is not supported by ale-py; it is for two players"),
+        ("pong", {"frame_skip": 0}, r"frame_skip, num_img_obs and horizon must be at least 1.*got 0, 4, 27000 and 30"),
+    ],
+)
+def test_what_cannot_be_played(game, kwargs, text):
+    with pytest.raises(ValueError, match=text):
+        AtariEnv(game, **kwargs)
+
+
+def test_rewards_are_the_signs_of_raw_scores():
+    clipped, raw = (AtariEnv("space_invaders", clip_reward=clip, episodic_lives=False) for clip in (True, False))
+    clipped.reset(seed=0), raw.reset(seed=0)
+    scores = []
+    for action in np.random.default_rng(1).integers(6, size=150):
+        (_, reward, *_, info), (_, score, *_, raw_info) = clipped.step(action), raw.step(action)
+        assert (reward, info["game_score"]) == (np.sign(score), score)
+        assert raw_info == info
+        scores.append(score)
+    assert max(scores) >= 5

@@ -6,12 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from rlpyt.agents import PgAgent
 from rlpyt.envs import check_env, dm_control_make, make_env
-from rlpyt.spaces import FrameStack, null_value, random_value
-from tests.samplers.sampler_kit import running
+from rlpyt.spaces import FrameStack, null_value
 
 # A plain task, one with contacts and a number among its vectors, one with a matrix, and one that ends by itself.
 TASKS = (("cartpole", "balance"), ("walker", "run"), ("manipulator", "bring_ball"), ("lqr", "lqr_2_1"))
@@ -49,18 +46,6 @@ def raw_task(suite: Any, domain: str, task: str, seed: int) -> Any:
     return env
 
 
-def play(domain: str, task: str, seed: int, **options: Any) -> list[Any]:
-    env = make_env(dm_control_make, {"domain": domain, "task": task, "flatten": True, **options})
-    rng = np.random.default_rng(0)
-    seen: list[Any] = [env.reset(seed)[0].tolist()]
-    for _ in range(4):
-        observation, *rest = env.step(random_value(env.action_space, rng))
-        seen.append((observation.tolist(), rest[:3]))
-    seen.append(env.reset()[0].tolist())
-    env.close()
-    return seen
-
-
 @every_task
 def test_it_keeps_to_its_spaces(dm_control, recwarn, domain, task):
     env = make_env(dm_control_make, {"domain": domain, "task": task})
@@ -88,12 +73,6 @@ def test_a_row_is_what_the_suite_gives_as_float32_vectors(dm_control, domain, ta
         flat_row = flat.step(action)[0]
         time_step = raw.step(action)
         assert reward == time_step.reward
-
-
-@every_task
-def test_a_seed_repeats_an_episode_and_the_next(dm_control, domain, task):
-    assert play(domain, task, seed=5) == play(domain, task, seed=5)
-    assert play(domain, task, seed=5) != play(domain, task, seed=6)
 
 
 def test_without_a_seed_chance_decides(dm_control):
@@ -156,19 +135,6 @@ def test_messages_name_the_task_and_videos_have_its_speed(dm_control):
     assert env.env.metadata["render_fps"] == 100
     assert dm_control_make("walker", "run").metadata["render_fps"] == 40
     assert env.env.metadata["render_fps"] == 100
-
-
-def test_the_samplers_take_it(dm_control):
-    env_kwargs = {"domain": "cartpole", "task": "balance", "task_kwargs": {"time_limit": 0.06}}
-    agent = PgAgent(model_kwargs={"hidden_sizes": 8})
-    with running("serial", agent, dm_control_make, T=14, B=2, env_kwargs=env_kwargs) as sampler:
-        samples, _ = sampler.obtain_samples(0)
-    assert samples.env.observation.position.shape == (14, 2, 3)
-    assert samples.env.observation.velocity.dtype == torch.float32
-    assert samples.env.truncated[:, 1].nonzero().flatten().tolist() == [5, 12]
-    assert not samples.env.terminated.any()
-    starts = samples.env.observation.position[[0, 7]].flatten(0, 1)
-    assert len({tuple(start.tolist()) for start in starts}) == 4
 
 
 def test_images_are_stacked_oldest_first(draws):

@@ -16,17 +16,17 @@ from gymnasium import spaces
 from gymnasium.wrappers import FilterObservation
 from torch import nn
 
-import rlpyt.envs
 from rlpyt.agents import PgAgent
 from rlpyt.algos import PPO
 from rlpyt.cli.environment import environment
-from rlpyt.envs import EnvError, check_env, make_env
+from rlpyt.envs import EnvError, make_env
 from rlpyt.logging import logger_context
 from rlpyt.runners import MinibatchRl, load_agent
 from rlpyt.samplers import SerialSampler
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import Run
 from rlpyt.utils.compute import ComputeSettings
+from tests.envs import test_env_adapter, test_env_check, test_images
 from tests.markdown import ROOT, tables
 
 PAGE = ROOT / "docs" / "howto" / "environments_of_others.md"
@@ -106,24 +106,6 @@ def texts_are_refused_and_can_be_left_out(tmp_path: Path) -> None:
     assert rows.observation.place[:6, 0, 0].tolist() == [0, 1, 2, 3, 4, 0]
 
 
-class ChannelsLast(Others):
-    observation_space = spaces.Box(0, 255, (36, 40, 3), np.uint8)
-
-    def observe(self) -> Any:
-        image = np.zeros((36, 40, 3), np.uint8)
-        image[1, 2] = self.t, 50, 60
-        return image
-
-
-def channels_can_be_brought_to_the_front(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="ChannelsFirst"):
-        check_env(make_env(ChannelsLast, {}), seed=0)
-    wrap: Any = vars(rlpyt.envs)["ChannelsFirst"]
-    images = rows_of(lambda: wrap(ChannelsLast())).observation
-    assert images.shape == (12, 1, 3, 36, 40)
-    assert images[3, 0, :, 1, 2].tolist() == [3, 50, 60]
-
-
 def outputs(space: Any, value: Any) -> torch.Tensor:
     """Return what a default network with given weights makes of an observation."""
     torch.manual_seed(0)
@@ -180,49 +162,6 @@ def boards_are_flattened_and_the_log_says_so(tmp_path: Path) -> None:
 # ---- the interface ----
 
 
-class NoBaseClass(Others):
-    """`metadata`, `close`, `render` and `spec` are missing, and values are lists."""
-
-    def observe(self) -> Any:
-        return [self.t]
-
-
-def no_base_class_is_needed(tmp_path: Path) -> None:
-    assert rows_of(NoBaseClass).observation[:6, 0, 0].tolist() == [0, 1, 2, 3, 4, 0]
-
-
-class OldInterface(Others):
-    def reset(self) -> Any:  # type: ignore[override]
-        return super().reset()[0]
-
-    def step(self, action: Any) -> Any:
-        observation, reward, done, _, info = super().step(action)
-        return observation, reward, done, {**info, "TimeLimit.truncated": done}
-
-
-def the_old_interface_is_recognised(tmp_path: Path) -> None:
-    rows = rows_of(OldInterface)
-    assert rows.truncated[:5, 0].tolist() == [False] * 3 + [True, False]
-    assert not rows.terminated.any()
-
-
-class Flags(Others):
-    def __init__(self, flag: Any) -> None:
-        self.flag = flag
-
-    def step(self, action: Any) -> Any:
-        observation, reward, ends, truncated, info = super().step(action)
-        return observation, reward, self.flag(ends), truncated, info
-
-
-def flags_are_bools_or_zero_and_one(tmp_path: Path) -> None:
-    for good in (np.bool_, int, float, lambda ends: np.array([ends])):
-        assert rows_of(Flags, {"flag": good}).terminated[:5, 0].tolist() == [False] * 3 + [True, False]
-    for bad in (str, lambda ends: {"agent_0": ends}, lambda ends: [ends], lambda ends: float("nan")):
-        with pytest.raises(EnvError, match="terminated: expected"):
-            rows_of(Flags, {"flag": bad})
-
-
 PACKAGE = """
 import gymnasium
 import numpy as np
@@ -255,59 +194,6 @@ def ids_of_a_package_have_its_name_before_a_colon(tmp_path: Path) -> None:
     assert found[1].env_kwargs == {"id": "package_of_others:others/WithoutVersion"}
 
 
-class ResetsItself(Others):
-    def __init__(self, key: str | None = "final_observation") -> None:
-        self.key = key
-
-    def step(self, action: Any) -> Any:
-        observation, reward, terminated, truncated, info = super().step(action)
-        if terminated:
-            info = {self.key: observation} if self.key else {}
-            observation = self.reset()[0]
-        return observation, reward, terminated, truncated, info
-
-
-def the_final_observation_is_the_one_of_info(tmp_path: Path) -> None:
-    for key in ("final_observation", "final_obs", "terminal_observation"):
-        rows = rows_of(ResetsItself, {"key": key})
-        assert rows.observation[:6, 0, 0].tolist() == [0, 1, 2, 3, 4, 0]
-        assert rows.valid[:6, 0].tolist() == [True] * 4 + [False, True]
-
-
-class PopsItsSettings(Others):
-    def __init__(self, config: dict[str, float]) -> None:
-        self.reward = config.pop("reward", 0.0)
-
-    def step(self, action: Any) -> Any:
-        observation, _, *rest = super().step(action)
-        return observation, self.reward, *rest
-
-
-def every_environment_has_arguments_of_its_own(tmp_path: Path) -> None:
-    given = {"config": {"reward": 2.0}}
-    rows = rows_of(PopsItsSettings, given, B=3, T=4)
-    assert (rows.reward == 2).all()
-    assert given == {"config": {"reward": 2.0}}
-
-
-def one_object_for_all_places_is_refused(tmp_path: Path) -> None:
-    env = Others()
-    with pytest.raises(EnvError, match="the same Others"):
-        rows_of(lambda: env, B=2)
-
-
-class Quits(Others):
-    def step(self, action: Any) -> Any:
-        if self.t == 3:
-            sys.exit()
-        return super().step(action)
-
-
-def an_environment_that_ends_the_process_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(EnvError, match="SystemExit"):
-        rows_of(Quits)
-
-
 # ---- seeds and state ----
 
 
@@ -332,30 +218,6 @@ def a_parameter_env_seed_gets_a_seed_of_each_environment(tmp_path: Path) -> None
     assert not torch.equal(first, other)
     fixed = rows_of(SeededWhenMade, {"env_seed": 7}, B=2).observation
     assert torch.equal(fixed[:, 0], fixed[:, 1])
-
-
-class UnseededSteps(Others):
-    observation_space = spaces.Box(0, 1, (1,), np.float64)
-
-    def observe(self) -> Any:
-        return np.random.default_rng().random(1) if self.t else np.zeros(1)
-
-
-class UnseededResets(UnseededSteps):
-    """Only a `reset` without a seed draws from the system, as that of panda-gym does."""
-
-    def reset(self, seed: int | None = None) -> Any:
-        self.random = np.random.default_rng(seed)
-        return super().reset(seed)
-
-    def observe(self) -> Any:
-        return self.random.random(1)
-
-
-def what_no_seed_reaches_is_told(tmp_path: Path) -> None:
-    for EnvCls in (UnseededSteps, UnseededResets):
-        with pytest.warns(UserWarning, match="runs with this environment will not repeat"):
-            check_env(make_env(EnvCls, {}), seed=0)
 
 
 class Native(Others):
@@ -410,17 +272,6 @@ def one_emulator_is_closed_after_the_check(tmp_path: Path) -> None:
 # ---- rewards, actions, agents ----
 
 
-class Objectives(Others):
-    def step(self, action: Any) -> Any:
-        observation, reward, *rest = super().step(action)
-        return observation, np.array([reward, -1.0], np.float32), *rest
-
-
-def several_rewards_are_refused_with_a_remedy(tmp_path: Path) -> None:
-    with pytest.raises(EnvError, match=r"reward: expected one number.*LinearReward"):
-        rows_of(Objectives)
-
-
 class MaskInInfo(Others):
     def step(self, action: Any) -> Any:
         *step, _ = super().step(action)
@@ -463,42 +314,6 @@ def a_model_of_ones_own_masks_actions(tmp_path: Path) -> None:
     sampler.shutdown()
 
 
-class Parallel:
-    """The interface of PettingZoo: spaces are methods, and all values dictionaries by agent."""
-
-    possible_agents: ClassVar[list[str]] = ["a", "b"]
-
-    def observation_space(self, agent: str) -> Any:
-        return Others.observation_space
-
-    def action_space(self, agent: str) -> Any:
-        return Others.action_space
-
-    def reset(self, seed: int | None = None, options: Any = None) -> Any: ...
-
-    def step(self, actions: Any) -> Any: ...
-
-
-class RewardOfEach(Others):
-    agents: ClassVar[list[str]] = ["a", "b"]
-
-    def step(self, action: Any) -> Any:
-        observation, _, *rest = super().step(action)
-        return observation, {"a": 1.0, "b": 0.0}, *rest
-
-
-class ActionOfEach(Others):
-    n_agents = 2
-    action_space = spaces.Tuple([spaces.Discrete(2)] * 2)
-
-
-def several_agents_are_refused_in_these_words(tmp_path: Path) -> None:
-    for EnvCls in (Parallel, RewardOfEach, ActionOfEach):
-        with pytest.raises(EnvError, match="several agents") as refusal:
-            rows_of(EnvCls)
-        assert len(str(refusal.value).splitlines()) <= 3
-
-
 class WarningsAreErrors(Others):
     observation_space = spaces.Box(0, 2, (1,), np.float32)  # whose upper bound is too low
 
@@ -511,34 +326,35 @@ def advice_ends_no_run(tmp_path: Path) -> None:
         assert "Mend the bounds" in log_of(WarningsAreErrors, tmp_path)
 
 
-ROWS: dict[str, Callable[[Path], None]] = {
+ROWS: dict[str, Callable[..., None]] = {
     "texts in an observation": texts_are_refused_and_can_be_left_out,
-    "images with the channels last": channels_can_be_brought_to_the_front,
+    "images with the channels last": test_images.test_every_interface_is_wrapped,
     "uint8 that is no image": small_numbers_are_used_as_they_are,
     "planes or ids as an image": planes_are_divided_by_their_upper_bound,
     "bools": bools_train_and_their_agent_loads,
     "boards, float images": boards_are_flattened_and_the_log_says_so,
-    "no base class": no_base_class_is_needed,
-    "the old interface": the_old_interface_is_recognised,
-    "flags that are no bools": flags_are_bools_or_zero_and_one,
+    "no base class": test_images.test_every_interface_is_wrapped,
+    "the old interface": test_env_adapter.test_the_kind_of_end_is_kept,
+    "flags that are no bools": test_env_adapter.test_what_is_no_flag_is_refused_by_name,
     "ids registered by an import": ids_of_a_package_have_its_name_before_a_colon,
-    "resets by itself": the_final_observation_is_the_one_of_info,
-    "changes its arguments": every_environment_has_arguments_of_its_own,
-    "one object for all": one_object_for_all_places_is_refused,
-    "ends the process": an_environment_that_ends_the_process_is_an_error,
+    "resets by itself": test_env_adapter.test_the_final_observation_is_read_from_info,
+    "changes its arguments": test_env_adapter.test_every_environment_gets_arguments_of_its_own,
+    "one object for all": test_env_adapter.test_the_same_environment_twice_is_refused,
+    "ends the process": test_env_adapter.test_what_would_end_the_process_is_an_error_of_the_environment,
     "a seed in the constructor": a_parameter_env_seed_gets_a_seed_of_each_environment,
-    "randomness without a seed": what_no_seed_reaches_is_told,
+    "randomness without a seed": test_env_check.test_whether_a_seed_repeats_all_of_an_episode,
     "state behind a native handle": half_a_state_is_no_state,
     "one emulator in a process": one_emulator_is_closed_after_the_check,
-    "several rewards": several_rewards_are_refused_with_a_remedy,
+    "several rewards": test_env_adapter.test_a_broken_step_is_reported_with_everything,
     "masks of actions": a_model_of_ones_own_masks_actions,
-    "several agents": several_agents_are_refused_in_these_words,
+    "several agents": test_env_adapter.test_several_agents_are_refused_in_these_words,
     "warnings as errors": advice_ends_no_run,
 }
-"""Row of the page -> its test."""
+"""Row of the page -> what holds it: a function of this file, or a test of another."""
+HERE = [row for row, holds in ROWS.items() if holds.__module__ == __name__]
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", HERE)
 def test_a_row_of_the_page_holds(row: str, tmp_path: Path) -> None:
     ROWS[row](tmp_path)
 

@@ -31,11 +31,6 @@ def test_valid_mean_by_hand():
     assert valid_mean(torch.eye(4), dim=0).tolist() == [0.25] * 4
 
 
-def test_valid_mean_of_flags_is_a_fraction():
-    assert valid_mean(X > 2, VALID).item() == pytest.approx(2 / 3)
-    assert valid_mean(X > 2).item() == 0.5
-
-
 def test_nothing_valid_gives_zero_value_and_zero_gradient():
     x = X.clone().requires_grad_()
     mean = valid_mean(x, torch.zeros_like(VALID))
@@ -113,14 +108,6 @@ def test_episode_start_follows_the_final_row():
     expected = torch.tensor([[0, 0], [0, 1], [0, 0], [1, 0], [0, 0]]) != 0
     assert torch.equal(episode_start_from_valid(valid), expected)
     assert episode_start_from_valid(valid[:1]).tolist() == [[False, False]]
-
-
-def test_only_the_first_valid_row_after_a_rest_starts_an_episode():
-    # Never valid; rests to the end; rests in the middle; at the first rows; begins at once.
-    columns = ["00000", "11000", "10011", "00110", "10110"]
-    valid = torch.tensor([[c == "1" for c in column] for column in columns]).T
-    starts = ["".join("01"[s] for s in column) for column in episode_start_from_valid(valid).T.int().tolist()]
-    assert starts == ["00000", "00000", "00010", "00100", "00100"]
 
 
 def test_errors():

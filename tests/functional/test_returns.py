@@ -99,14 +99,6 @@ def test_gae_by_hand():
 
 
 @few
-@given(seeds, unit)
-def test_lambda_return_of_1_is_the_longest_n_step_return(seed, discount):
-    rows, valid = random_rows(seed)
-    return_ = lambda_return(**without_value(rows), discount=discount, lambda_=1.0)
-    assert_valid_rows(return_, lambda t, b: n_step_returns_of_row(rows, t, b, discount)[-1], valid)
-
-
-@few
 @given(seeds, unit, unit)
 def test_lambda_return_is_the_mixture_of_n_step_returns(seed, discount, lambda_):
     rows, valid = random_rows(seed)
@@ -140,22 +132,6 @@ def test_gae_is_the_sum_of_discounted_deltas(seed, discount, gae_lambda):
     advantage, return_ = generalized_advantage_estimation(**rows, discount=discount, gae_lambda=gae_lambda)
     assert_valid_rows(advantage, expected, valid)
     assert_valid_rows(return_ - rows["value"], expected, valid)
-
-
-@few
-@given(seeds, unit, unit)
-def test_relations(seed, discount, lambda_):
-    rows, valid = random_rows(seed)
-    rest, value = without_value(rows), rows["value"]
-    _, gae_return = generalized_advantage_estimation(**rows, discount=discount, gae_lambda=lambda_)
-    by_lambda = lambda_return(**rest, discount=discount, lambda_=lambda_)
-    torch.testing.assert_close(gae_return[valid], by_lambda[valid])
-    advantage, _ = generalized_advantage_estimation(**rows, discount=discount, gae_lambda=1.0)
-    by_discount = lambda_return(**rest, discount=discount, lambda_=1.0)
-    torch.testing.assert_close(advantage[valid], (by_discount - value)[valid])
-    one_step = lambda_return(**rest, discount=discount, lambda_=0.0)
-    target = rows["reward"] + discount * rows["next_value"].masked_fill(rows["terminated"], 0.0)
-    torch.testing.assert_close(one_step[valid], target[valid])
 
 
 @few
@@ -225,18 +201,6 @@ def test_n_step_return_over_a_sequence(seed, discount, n_step):
         assert result.terminated_n[t, b] == rows["terminated"][last, b].item()
         tail = 0.0 if result.terminated_n[t, b] else result.bootstrap_discount[t, b] * rows["next_value"][last, b]
         assert result.return_[t, b] + float(tail) == pytest.approx(references[-1], abs=1e-9)
-
-
-@few
-@given(seeds, unit)
-def test_n_step_return_of_the_whole_length_is_the_discounted_return(seed, discount):
-    rows, valid = random_rows(seed)
-    if not valid[0].all():
-        return
-    n_step = n_step_return(*(rows[name].numpy() for name in ("reward", "terminated", "truncated")), discount=discount)
-    last_value = rows["next_value"].nan_to_num().numpy()[n_step.steps - 1, np.arange(valid.shape[1])]
-    expected = lambda_return(**without_value(rows), discount=discount, lambda_=1.0)[0]
-    np.testing.assert_allclose(n_step.return_ + n_step.bootstrap_discount * last_value, expected, atol=1e-9)
 
 
 def test_errors_say_what_came_and_what_was_expected():

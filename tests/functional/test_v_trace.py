@@ -118,47 +118,6 @@ def test_on_policy_it_is_gae(bar, seed, discount, lambda_):
 
 
 @few
-@given(seeds, unit)
-def test_relations(seed, discount):
-    rows, valid = off_policy_rows(seed)
-    value = rows["value"]
-    # An action that the policy would not take says nothing about its value.
-    never: dict[str, Any] = rows | {"ratio": torch.zeros_like(value)}
-    advantage, return_ = v_trace(**never, discount=discount)
-    torch.testing.assert_close(return_[valid], value[valid])
-    one_step = rows["reward"] + discount * rows["next_value"].masked_fill(rows["terminated"], 0.0) - value
-    torch.testing.assert_close(advantage[valid], one_step[valid])
-    # Without traces a target is one clipped TD error away.
-    _, return_ = v_trace(**rows, discount=discount, c_bar=0.0, rho_bar=2.0)
-    torch.testing.assert_close(return_[valid], (value + rows["ratio"].clamp(max=2.0) * one_step)[valid])
-    # Rows before a border do not know the rows after it.
-    cut: dict[str, Any] = {name: x[:1] for name, x in rows.items()}
-    single, single_return = v_trace(**cut, discount=discount)
-    torch.testing.assert_close(single[valid[:1]], one_step[:1][valid[:1]])
-    torch.testing.assert_close(
-        single_return[valid[:1]], (value[:1] + cut["ratio"].clamp(max=1.0) * one_step[:1])[valid[:1]]
-    )
-
-
-def test_without_bounds_the_targets_are_unbiased():
-    """Over all actions of a state, weighted by mu, the corrected target is the value under pi."""
-    mu, pi = torch.tensor([0.9, 0.1]).double(), torch.tensor([0.2, 0.8]).double()
-    reward, value = torch.tensor([1.0, 5.0]).double(), torch.tensor([2.0, 2.0]).double()
-    flags: dict[str, Any] = dict(terminated=torch.ones(1, 2).bool(), truncated=torch.zeros(1, 2).bool())
-    rows: dict[str, Any] = dict(
-        reward=reward[None], value=value[None], next_value=value[None], ratio=(pi / mu)[None], **flags
-    )
-    _, exact = v_trace(**rows, discount=0.9, rho_bar=math.inf, c_bar=math.inf)
-    assert float((mu * exact[0]).sum()) == pytest.approx(float((pi * reward).sum()))
-    # Bounded, it is the value under the policy proportional to min(rho_bar mu, pi), at its fixed point.
-    weight = torch.minimum(mu, pi)
-    fixed = float((weight / weight.sum() * reward).sum())
-    at_fixed: dict[str, Any] = rows | {name: torch.full((1, 2), fixed).double() for name in ("value", "next_value")}
-    _, bounded = v_trace(**at_fixed, discount=0.9)
-    assert float((mu * bounded[0]).sum()) == pytest.approx(fixed)
-
-
-@few
 @given(seeds, bars)
 def test_nothing_of_invalid_rows_reaches_others(seed, bar):
     rows, valid = off_policy_rows(seed)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from rlpyt.agents import PgAgent
 from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.utils import arrays
 from rlpyt.utils.arrays import buffer_func, torchify_buffer
@@ -18,6 +17,7 @@ from rlpyt.utils.compute import ComputeSettings
 from tests.agents.agent_kinds import KINDS, make_agent, random_inputs, spaces_of
 from tests.algos.small_problems import batches, optimize
 from tests.gpu.gpu_kit import CASES, assert_close, devices_of
+from tests.gpu.test_gpu_acting import acted
 from tests.gpu.test_gpu_updates import wired
 
 try:
@@ -80,24 +80,6 @@ def test_a_replay_on_the_device_is_read_there():
         assert devices_of(batch._replace(places=None)) == {torch.device(where).type}
         drawn.append(buffer_func((batch.agent_inputs, batch.target_inputs), content_of))
     assert_close(drawn[0], drawn[1], 0.0)
-
-
-def acted(kind: str, device: str) -> Any:
-    """Return what an agent gives of three steps, an end of an episode, and a step of an evaluation."""
-    agent = make_agent(kind)
-    agent.to_device(ComputeSettings(device=device))
-    actor = agent.actor([1, 2, 3], 4, seed=3)
-    actor.begin(1)
-    steps: list[Any] = []
-    for t in range(2):
-        inputs = torchify_buffer(tuple(random_inputs(spaces_of(kind), 3, seed=t)))
-        steps.append(actor.step(*inputs))
-        steps.append(actor.value(*inputs) if isinstance(agent, PgAgent) else None)
-        actor.reset_one(1)
-    actor = agent.actor([0, 1, 2], 3, seed=3, evaluation=True)
-    actor.begin(1)
-    steps.append(actor.step(*inputs))
-    return buffer_func(tuple(steps), torch.clone)
 
 
 @pytest.mark.parametrize("kind", KINDS)

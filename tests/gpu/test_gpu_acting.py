@@ -10,12 +10,10 @@ import torch
 
 from rlpyt.agents import CatDqnAgent, GaussianPgAgent, PgAgent
 from rlpyt.core import example_inputs
-from rlpyt.samplers import CpuSampler, evaluate
-from rlpyt.spaces import EnvSpaces
-from rlpyt.utils.arrays import buffer_leaves, torchify_buffer
+from rlpyt.samplers import CpuSampler
+from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
 from tests.agents.agent_kinds import KINDS, make_agent, random_inputs, spaces_of
-from tests.algos.small_problems import RandomEnv
 from tests.gpu.gpu_kit import BOX, CudaWatchEnv, assert_close, devices_of
 from tests.samplers.sampler_kit import TWO_OF_EACH, collect, in_order, random_agent, running
 from tests.toy_envs import CountingEnv, DictCountingEnv
@@ -76,34 +74,36 @@ def test_action_servers_on_a_gpu_and_on_the_cpu_give_the_rows_of_one_process(kin
         assert_close(samples, other_samples, 2e-3 if on_gpu else 1e-4)
 
 
+def acted(kind: str, device: str) -> Any:
+    """Return what an agent gives of steps, ends of an episode, a state that is set again, and an evaluation."""
+    agent = make_agent(kind)
+    agent.to_device(ComputeSettings(device=device))
+    actor = agent.actor([1, 2, 3], 4, seed=3)
+    actor.begin(1)
+    steps: list[Any] = []
+    for t in range(3):
+        inputs = torchify_buffer(tuple(random_inputs(spaces_of(kind), 3, seed=t)))
+        steps.append(actor.step(*inputs))
+        if isinstance(agent, PgAgent):
+            steps.append(actor.value(*inputs))
+        actor.reset_one(1)
+    actor.load_state_dict(actor.state_dict())
+    steps.append(actor.step(*inputs))
+    evaluating = agent.actor([0, 1], 2, seed=3, evaluation=True)
+    evaluating.begin(1)
+    steps.append(evaluating.step(*(x[:2] for x in inputs)))
+    actor.begin(2)
+    steps.append(actor.step(*inputs))
+    assert {x.device.type for x in buffer_leaves(actor.rnn_state)} <= {torch.device(device).type}
+    return buffer_func(tuple(steps), torch.clone)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_agent_acts_as_on_the_cpu(kind, device):
     """The noise is drawn on the CPU: the same actions, and the same recurrent and exploration states."""
-    steps: list[Any] = []
-    for where in ("cpu", device):
-        agent = make_agent(kind)
-        agent.to_device(ComputeSettings(device=where))
-        actor = agent.actor([1, 2, 3], 4, seed=3)
-        actor.begin(1)
-        own = []
-        for t in range(3):
-            inputs = torchify_buffer(tuple(random_inputs(spaces_of(kind), 3, seed=t)))
-            own.append(actor.step(*inputs))
-            if isinstance(agent, PgAgent):
-                own.append(actor.value(*inputs))
-            actor.reset_one(1)
-        saved = actor.state_dict()
-        actor.load_state_dict(saved)
-        own.append(actor.step(*inputs))
-        evaluating = agent.actor([0, 1], 2, seed=3, evaluation=True)
-        evaluating.begin(1)
-        own.append(evaluating.step(*(x[:2] for x in inputs)))
-        actor.begin(2)
-        own.append(actor.step(*inputs))
-        assert devices_of(tuple(own)) == {"cpu"}
-        assert {x.device.type for x in buffer_leaves(actor.rnn_state)} <= {torch.device(where).type}
-        steps.append(tuple(own))
-    assert_close(*steps)
+    steps = acted(kind, device)
+    assert devices_of(steps) == {"cpu"}
+    assert_close(acted(kind, "cpu"), steps)
 
 
 def test_workers_never_start_cuda(device):
@@ -122,17 +122,6 @@ def test_workers_never_start_cuda(device):
             assert not samples.env.env_info.cuda.any()
         finally:
             sampler.shutdown()
-
-
-def test_an_evaluation_without_a_sampler(device):
-    results = []
-    for where in ("cpu", device):
-        agent = random_agent()
-        env = RandomEnv()
-        agent.initialize(EnvSpaces(env.observation_space, env.action_space))
-        agent.to_device(ComputeSettings(device=where))
-        results.append(evaluate(agent, RandomEnv, n_trajectories=4, n_envs=2))
-    assert in_order(results[0].traj_infos) == in_order(results[1].traj_infos)
 
 
 def test_weights_that_learn_on_the_device_reach_the_workers(device):

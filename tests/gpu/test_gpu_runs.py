@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -63,58 +61,6 @@ def test_a_run_goes_to_its_end_and_leaves_its_files(algo, kind, Runner, device, 
     assert {x.device.type for x in tensors_in(snapshot)} == {"cpu"}
     assert all(x.isfinite().all() for x in tensors_in(snapshot["agent_state_dict"]["model"]))
     runner.agent.load_state_dict(snapshot["agent_state_dict"])
-
-
-def test_a_snapshot_loads_where_there_is_no_gpu(device, tmp_path):
-    run(tmp_path, "ppo", affinity=affinity_of(device), settings=None)
-    script = (
-        "import sys, torch\n"
-        "from rlpyt.logging import load_snapshot\n"
-        "assert not torch.cuda.is_available()\n"
-        "print(len(load_snapshot(sys.argv[1])['agent_state_dict']['model']))\n"
-    )
-    path = str(tmp_path / "run_0" / "params.pkl")
-    env = {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
-    result = subprocess.run([sys.executable, "-c", script, path], env=env, capture_output=True, text=True, timeout=110)
-    assert result.returncode == 0, result.stderr
-    assert int(result.stdout) > 0
-
-
-CUDA_STARTS_LATE = """
-import sys, torch
-from rlpyt.agents import CategoricalPgAgent
-from rlpyt.algos import A2C
-from rlpyt.runners import MinibatchRl
-from rlpyt.samplers import GpuSampler
-from tests.gpu.gpu_kit import CudaWatchEnv
-
-class Sampler(GpuSampler):
-    def start_workers(self, *args):
-        assert not torch.cuda.is_initialized(), "before the workers"
-        examples = super().start_workers(*args)
-        assert not torch.cuda.is_initialized(), "with the workers"
-        return examples
-
-if __name__ == "__main__":
-    agent = CategoricalPgAgent(model_kwargs=dict(hidden_sizes=8))
-    sampler = Sampler(CudaWatchEnv, {}, 4, 2, n_workers=2, env_info_keys=["cuda"])
-    affinity = {} if sys.argv[1] == "None" else {"cuda_idx": int(sys.argv[1])}
-    runner = MinibatchRl(A2C(), agent, sampler, n_steps=16, affinity=affinity, seed=1)
-    runner.train()
-    assert torch.cuda.is_initialized() == bool(affinity)
-    assert not sampler._torch_batches[0].env.env_info.cuda.any(), "in the workers"
-    print("done")
-"""
-
-
-def test_workers_are_started_before_cuda(device, tmp_path):
-    """In a process of its own, as this one has started CUDA."""
-    (tmp_path / "script.py").write_text(CUDA_STARTS_LATE)
-    env = {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
-    command = [sys.executable, str(tmp_path / "script.py"), str(torch.device(device).index)]
-    result = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=110)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.split()[-1] == "done"
 
 
 # ---- settings ----

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlpyt.algos import PPO, CategoricalDQN, OffPolicyAlgo, VTrace
+from rlpyt.algos import OffPolicyAlgo
 from rlpyt.utils.compute import ComputeSettings
 from tests.algos.small_problems import batches, optimize, set_up
 from tests.gpu.gpu_kit import CASES, OF_EVERY_FAMILY, assert_close, devices_of, tensors_in
@@ -76,28 +76,6 @@ def test_nothing_waits_for_the_device_inside_an_update(case, device, no_waiting,
     assert algo.update_counter > updates
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_what_an_update_learns_from_is_on_the_device(case, device):
-    algo, agent, sampler = wired(case, device)
-    collected = batches(sampler, N)
-    for itr, samples in enumerate(collected):
-        optimize(algo, itr, samples)
-    if isinstance(algo, OffPolicyAlgo):
-        batch = algo.feed.sample_batch()
-        batch = batch._replace(places=None)  # they belong to the replay, which is on the CPU
-    else:
-        inputs = algo.vtrace_inputs if isinstance(algo, VTrace) else algo.loss_inputs
-        batch, rnn_state = inputs(collected[-1], algo.hyper(0))
-        assert agent.recurrent == bool(devices_of(rnn_state))
-        assert devices_of(rnn_state) <= {torch.device(device).type}
-    if agent.recurrent:
-        assert batch.episode_start.device.type == "cpu", "the recurrent core reads it without waiting for the device"
-        batch = batch._replace(episode_start=None)
-    assert devices_of(batch) == {torch.device(device).type}
-    if isinstance(algo, CategoricalDQN):
-        assert agent.z.device.type == torch.device(device).type
-
-
 @pytest.mark.parametrize("case", OF_EVERY_FAMILY)
 def test_a_state_goes_from_the_device_to_the_cpu_and_back(case, device):
     algo, agent, sampler = wired(case, device)
@@ -143,12 +121,3 @@ def test_other_settings_learn_the_same(case, precision, device):
     weights = [p for p in other_agent.parameters() if p.dim() == 4]
     assert weights
     assert all(p.is_contiguous(memory_format=torch.channels_last) for p in weights)
-
-
-def test_a_limit_on_the_divergence_stops_the_epochs(device):
-    """Its comparison, on the device, is the one wait of an epoch."""
-    algo, agent, (EnvCls, env_kwargs) = CASES["A2C"]()
-    algo = PPO(target_kl=1e-9, minibatches=2, epochs=5, learning_rate=0.05)
-    sampler = set_up(algo, agent, EnvCls, env_kwargs, settings=ComputeSettings(device=device))
-    optimize(algo, 0, batches(sampler, 1)[0])
-    assert algo.update_counter == 2

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
-from dataclasses import fields
+from collections import Counter
 
 import pytest
 
@@ -54,12 +55,6 @@ def test_the_example_of_rlpyt_0_1_is_understood():
     assert Slots.from_code("4slt_16cpu_8gpu_24hto_2skt").cores() == [Core((12, 36), 1), Core((13, 37), 1)]
 
 
-def test_every_number_has_a_name_of_three_letters_of_its_own():
-    names = [f.metadata["name"] for f in fields(Slots)]
-    assert len(set(names)) == len(names) == 16
-    assert all(len(name) == 3 for name in names)
-
-
 @pytest.mark.parametrize(
     ("code", "text"),
     [
@@ -103,57 +98,47 @@ def test_runs_without_gpus_get_cores_of_their_own_with_their_hyper_threads():
     assert (second["master_torch_threads"], second["cuda_idx"]) == (2, None)
 
 
-def test_a_worker_may_have_several_cores():
-    [run] = slots_of("4cpu_4cpr_2cpw")
-    assert run["workers_cpus"] == [[0, 1], [2, 3]]
-    assert run["worker_torch_threads"] == 2
-
-
-def test_runs_fill_all_gpus_before_they_share_one_and_reserved_cores_serve_no_worker():
-    runs = slots_of("12cpu_2gpu_2cxg_1res")
-    assert [run["cuda_idx"] for run in runs] == [0, 1, 0, 1]
-    assert [run["master_cpus"] for run in runs] == [[0], [3], [6], [9]]
-    assert [run["workers_cpus"] for run in runs] == [[[i], [i + 1]] for i in (1, 4, 7, 10)]
-    assert [run["master_torch_threads"] for run in runs] == [1, 1, 1, 1]
-    assert [run["master_torch_threads"] for run in slots_of("12cpu_2gpu_2res")] == [2, 2]
-
-
-def test_runs_fill_the_gpus_of_all_sockets_before_they_share_one():
-    runs = slots_of("16cpu_4gpu_2cxg_2skt")
-    assert [run["cuda_idx"] for run in runs] == [0, 1, 2, 3] * 2
-    assert [run["all_cpus"][0] for run in runs] == [0, 2, 8, 10, 4, 6, 12, 14]
-    assert sorted(cpu for run in runs for cpu in run["all_cpus"]) == [*range(16)]
-
-
-def test_a_run_on_two_sockets_machine_stays_on_one():
-    runs = slots_of("12cpu_6gpu_2gpr_2skt")  # a socket has three GPUs: one run, and a GPU is left
-    assert [[part["cuda_idx"] for part in run] for run in runs] == [[0, 1], [3, 4]]
-    assert [[part["all_cpus"] for part in run] for run in runs] == [[[0, 1, 2], [3, 4, 5]], [[6, 7, 8], [9, 10, 11]]]
-
-
-def test_replicas_share_the_cores_of_their_run():
-    [run] = slots_of("4cpu_2gpu_2gpr")
-    assert [(part["cuda_idx"], part["workers_cpus"]) for part in run] == [(0, [[0], [1]]), (1, [[2], [3]])]
+@pytest.mark.parametrize("sockets", [1, 2])
+@pytest.mark.parametrize("gpus", [0, 2, 4, 6])
+def test_runs_share_no_core_and_fill_all_gpus_of_a_socket_before_they_share_one(gpus, sockets):
+    n_cores = 72
+    for cxg, gpr, cpw, res in itertools.product((1, 2, 3), (1, 2), (1, 2), (0, 1)):
+        if 0 < gpus // sockets < gpr or cxg > 1 < gpr:
+            continue
+        runs = slots_of(f"{n_cores}cpu_{gpus}gpu_{cxg}cxg_{gpr}gpr_{cpw}cpw_{res}res_{sockets}skt_4cpr")
+        parts = [part for run in runs for part in (run if isinstance(run, list) else [run])]
+        used = []
+        for part in parts:
+            cores = part["all_cpus"]
+            [socket] = {cpu // (n_cores // sockets) for cpu in cores}
+            n_res = res if gpus else 0
+            assert part["master_cpus"] == (cores[:n_res] or cores)
+            assert part["workers_cpus"] == [cores[i : i + cpw] for i in range(n_res, len(cores) - cpw + 1, cpw)]
+            assert part["master_torch_threads"] == len(part["master_cpus"])
+            assert part["worker_torch_threads"] == cpw
+            used += cores
+            assert part["cuda_idx"] // (gpus // sockets) == socket if gpus else part["cuda_idx"] is None
+        assert len({*used}) == len(used) == len(parts) * len(parts[0]["all_cpus"])
+        devices = [part["cuda_idx"] for part in parts]
+        n_used = gpus // sockets // gpr * gpr * sockets
+        assert not gpus or {*Counter(devices).values()} == {cxg}
+        assert not gpus or len({*devices}) == len({*devices[:n_used]}) == n_used, "none is shared before all are used"
 
 
 def test_an_asynchronous_run_has_parts_also_without_gpus():
     [run] = slots_of("4cpu_4cpr_1ass")
     assert [part["cpus"] for part in run["optimizer"]] == [[0]]
-    assert run["sampler"]["workers_cpus"] == [[1], [2], [3]]
-    assert run["sampler"]["cuda_idx"] is None
+    assert (run["sampler"]["workers_cpus"], run["sampler"]["cuda_idx"]) == ([[1], [2], [3]], None)
     assert run["all_cpus"] == [0, 1, 2, 3]
 
 
-def test_an_asynchronous_run_may_act_on_gpus_of_its_own_or_on_those_that_learn():
+def test_an_asynchronous_run_acts_on_gpus_of_its_own_or_on_those_that_learn_for_which_alone_cores_are_reserved():
     own = slots_of("8cpu_4gpu_1ass_1sgr")
     assert [(run["optimizer"][0]["cuda_idx"], run["sampler"]["cuda_idx"]) for run in own] == [(0, 1), (2, 3)]
     shared = slots_of("8cpu_4gpu_2gpr_1ass_1oss")
-    assert [[part["cuda_idx"] for part in run["optimizer"]] for run in shared] == [[0, 1], [2, 3]]
-    assert [[part["cuda_idx"] for part in run["sampler"]] for run in shared] == [[0, 1], [2, 3]]
+    for name in ("optimizer", "sampler"):
+        assert [[part["cuda_idx"] for part in run[name]] for run in shared] == [[0, 1], [2, 3]]
     assert [part["workers_cpus"] for part in shared[1]["sampler"]] == [[[6]], [[7]]]
-
-
-def test_an_asynchronous_run_reserves_cores_for_each_gpu_that_learns():
     [run] = slots_of("8cpu_2gpu_2gpr_1ass_2res")
     assert [part["cpus"] for part in run["optimizer"]] == [[0, 1], [2, 3]]
     assert run["sampler"]["master_cpus"] == [4, 5, 6, 7]

@@ -10,8 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -21,37 +19,10 @@ from rlpyt.launching.experiments import Launched, Queue, Runs, signals_to
 from rlpyt.launching.grid import held_grid, runs_of_grid, save_grid
 from rlpyt.launching.local import LocalSlots
 from rlpyt.launching.table import GridTable
+from tests.launching.kit import ONE, QUICK, SLOW, TWO, script, starts, wait_until
 
-# Script of runs that start at once, as they import nothing: what a run does is the file `do` in the grid's folder.
-RUN = """
-import json, os, pathlib, signal, sys, time
-code, log_dir, run_ID, *args = sys.argv[1:]
-folder = pathlib.Path(log_dir) / f"run_{run_ID}"
-folder.mkdir(exist_ok=True)
-
-def finish(status, exit_code):
-    (folder / "status.json").write_text(json.dumps({"status": status}))
-    sys.exit(exit_code)
-
-signal.signal(signal.SIGTERM, lambda *_: finish("interrupted", 85))
-print("run", run_ID, "pid", os.getpid(), "cores", sorted(os.sched_getaffinity(0)), "code", code, args, flush=True)
-print("may keep busy", os.environ.get("RLPYT_CORES"), flush=True)
-variant = json.loads((pathlib.Path(log_dir) / "variant_config.json").read_text())
-starts = folder / "starts"
-n_starts = int(starts.read_text()) + 1 if starts.exists() else 1
-starts.write_text(str(n_starts))
-"""
-QUICK = 'finish("finished", 0)\n'
-SLOW = "time.sleep(60)\n"
-TWO = ([{"x": 1}, {"x": 2}], ["x_1", "x_2"])
 CORES = sorted(os.sched_getaffinity(0))
 CODE = f"{min(2, len(CORES))}aut"
-
-
-def script(tmp_path: Path, rest: str) -> Path:
-    path = tmp_path / "run.py"
-    path.write_text(RUN + rest)
-    return path
 
 
 def launch(tmp_path, rest, runs_per_setting=1, code=CODE, grid=TWO, **kwargs):
@@ -67,11 +38,8 @@ def output(tmp_path, name, run_ID=0):
     return (tmp_path / "data/study" / name / f"run_{run_ID}.txt").read_text()
 
 
-def wait_until(condition, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.02)
+def started(tmp_path, name, run_ID=0):
+    return starts(tmp_path / "data/study" / name / f"run_{run_ID}")
 
 
 # ---- a grid that goes well ----
@@ -105,8 +73,7 @@ def test_a_second_call_leaves_finished_runs_out(tmp_path):
     assert exit_code == 0
     assert "of which 2 have finished before" in table
     exit_code, table = launch(tmp_path, QUICK, runs_per_setting=2)
-    assert (tmp_path / "data/study/x_1/run_0/starts").read_text() == "1"
-    assert (tmp_path / "data/study/x_2/run_1/starts").read_text() == "1"
+    assert (len(started(tmp_path, "x_1")), len(started(tmp_path, "x_2", 1))) == (1, 1)
 
 
 def test_a_run_that_leaves_no_record_in_its_folder_is_told_of(tmp_path):
@@ -116,21 +83,18 @@ def test_a_run_that_leaves_no_record_in_its_folder_is_told_of(tmp_path):
     assert "x_1/0 ended with exit code 0, but " in table
 
 
-def test_runs_without_pinning_keep_all_cores(tmp_path):
+def test_runs_without_pinning_keep_all_cores_and_are_told_their_number(tmp_path, monkeypatch):
+    """So do runs in a job without binding: the launchers of all jobs on the node would pin theirs to the same cores."""
     launch(tmp_path, QUICK, code=f"{CODE}_0saf")
     assert f"cores {CORES}" in output(tmp_path, "x_1")
     assert f"may keep busy {max(1, len(CORES) // 2)}" in output(tmp_path, "x_1")
-
-
-@pytest.mark.skipif(len(CORES) < 2, reason="one core")
-def test_runs_of_a_job_without_binding_are_not_pinned(tmp_path, monkeypatch):
-    """The launchers of all jobs on the node would pin theirs to the same cores."""
     monkeypatch.setenv("SLURM_JOB_ID", "109")
     monkeypatch.setenv("SLURM_CPUS_ON_NODE", "1")
-    assert quick_affinity_code(use_gpu=False) == "1aut_0saf"
-    launch(tmp_path, QUICK, code="1aut")
-    assert f"cores {CORES} code 0slt_1aut_0saf" in output(tmp_path, "x_1")
-    assert "may keep busy 1" in output(tmp_path, "x_1")
+    if len(CORES) > 1:
+        assert quick_affinity_code(use_gpu=False) == "1aut_0saf"
+        launch(tmp_path, QUICK, code="1aut", grid=([{"x": 3}], ["x_3"]))
+        assert f"cores {CORES} code 0slt_1aut_0saf" in output(tmp_path, "x_3")
+        assert "may keep busy 1" in output(tmp_path, "x_3")
 
 
 def test_a_second_start_in_a_directory_beside_the_first_finishes_the_run(tmp_path):
@@ -142,11 +106,11 @@ folder = folder.with_name(folder.name + "_1")
 folder.mkdir()
 (folder / "progress.csv").write_text("Diagnostics/CumSteps,ReturnAverage\\n7,3\\n")
 """
-    _, table = launch(tmp_path, beside + QUICK, grid=([{"x": 1}], ["x_1"]))
+    _, table = launch(tmp_path, beside + QUICK, grid=ONE)
     assert "x_1/0 finished, steps 7, return 3" in table
     for other in ("run_0_1_1", "run_00_1", "run_0_name"):
         (tmp_path / "data/study/x_1" / other).mkdir()
-    _, table = launch(tmp_path, "1 / 0", grid=([{"x": 1}], ["x_1"]))
+    _, table = launch(tmp_path, "1 / 0", grid=ONE)
     assert "of which 1 have finished before" in table
 
 
@@ -172,37 +136,26 @@ def test_a_failed_run_is_started_again_and_then_reported_with_its_last_lines(tmp
     assert table.count("x_1/0 failed with exit code 1") == 2
     assert "ZeroDivisionError: division by zero" in table
     assert "failed: x_1/0, see " in table
-    assert (tmp_path / "data/study/x_1/run_0/starts").read_text() == "2"
+    assert len(started(tmp_path, "x_1")) == 2
     exit_code, table = launch(tmp_path, "1 / 0", retries=0)
     assert table.count("failed with exit code") == 1
 
 
-def test_a_killed_run_is_started_again(tmp_path):
-    exit_code, table = launch(tmp_path, "n_starts == 1 and os.kill(os.getpid(), signal.SIGKILL)\n" + QUICK)
-    assert exit_code == 0
-    assert table.count("was ended by SIGKILL") == 2
-    assert output(tmp_path, "x_2").count("run 0 pid") == 2, "the second start writes behind the first"
-
-
-def test_what_a_killed_run_has_started_does_not_meet_its_next_start(tmp_path):
+def test_a_killed_run_is_started_again_and_does_not_meet_what_it_had_started(tmp_path):
     child = """
-pid_file = folder / "child"
 if n_starts == 1:
     pid = os.fork()
     if not pid:
-        time.sleep(60)
-    pid_file.write_text(str(pid))
+        time.sleep(300)
+    (folder / "child").write_text(str(pid))
     os.kill(os.getpid(), signal.SIGKILL)
 """
-    launch(tmp_path, child + QUICK, grid=([{"x": 1}], ["x_1"]))
-    pid = int((tmp_path / "data/study/x_1/run_0/child").read_text())
-    wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-
-
-def test_a_preempted_run_is_no_failure_and_goes_on(tmp_path):
-    exit_code, _ = launch(tmp_path, "n_starts < 4 and finish('interrupted', 85)\n" + QUICK, retries=0)
+    exit_code, table = launch(tmp_path, child + QUICK, grid=ONE)
     assert exit_code == 0
-    assert (tmp_path / "data/study/x_1/run_0/starts").read_text() == "4"
+    assert "was ended by SIGKILL" in table
+    assert output(tmp_path, "x_1").count("run 0 pid") == 2, "the second start writes behind the first"
+    pid = int((tmp_path / "data/study/x_1/run_0/child").read_text())
+    wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, 20)
 
 
 # ---- the launcher is stopped or killed ----
@@ -237,7 +190,7 @@ def children(process):
 
 
 def has_started(tmp_path):
-    return all((tmp_path / f"data/study/{name}/run_0/starts").exists() for name in TWO[1][: min(2, len(CORES))])
+    return all(started(tmp_path, name) for name in TWO[1][: min(2, len(CORES))])
 
 
 @pytest.mark.parametrize(
@@ -266,7 +219,7 @@ def test_a_signal_lets_the_runs_save_their_work_and_tells_how_to_go_on(launcher,
 def test_a_second_signal_ends_runs_at_once_that_do_not_end(tmp_path, monkeypatch, ignored):
     """SIGINT, as a run that saves its work takes a second SIGTERM for the first one; and SIGKILL in the end."""
     monkeypatch.setattr("rlpyt.launching.experiments._KILL_SECONDS", 20.0 if ignored == "SIGTERM" else 0.3)
-    started = tmp_path / "data/study/x_1/run_0/ready"
+    ready = tmp_path / "data/study/x_1/run_0/ready"
     rest = f'for name in "{ignored}".split():\n    signal.signal(getattr(signal, name), signal.SIG_IGN)\n'
     path = script(tmp_path, rest + '(folder / "ready").touch()\ntime.sleep(60)\n')
     table = io.StringIO()
@@ -277,7 +230,7 @@ def test_a_second_signal_ends_runs_at_once_that_do_not_end(tmp_path, monkeypatch
         queue = Queue(source, LocalSlots("1aut"), str(path), 1, GridTable(tmp_path, table))
         thread = threading.Thread(target=queue.work)
         thread.start()
-        wait_until(started.exists)
+        wait_until(ready.exists)
         queue.stop(signal.SIGTERM)
         wait_until(lambda: "1 runs save their work" in table.getvalue())
         assert queue.runs[0].process is not None
@@ -291,12 +244,12 @@ def test_a_second_signal_ends_runs_at_once_that_do_not_end(tmp_path, monkeypatch
 
 def test_a_launcher_that_fails_itself_lets_its_runs_save_their_work(tmp_path, monkeypatch):
     def fails(self, runs):
-        if (tmp_path / "data/study/x_1/run_0/starts").exists():
+        if started(tmp_path, "x_1"):
             raise RuntimeError("no table")
 
     monkeypatch.setattr(GridTable, "show", fails)
     with pytest.raises(RuntimeError, match="no table"):
-        launch(tmp_path, SLOW, grid=([{"x": 1}], ["x_1"]))
+        launch(tmp_path, SLOW, grid=ONE)
     status = tmp_path / "data/study/x_1/run_0/status.json"
     wait_until(lambda: status.exists() and "interrupted" in status.read_text())
 
@@ -350,7 +303,7 @@ def test_a_killed_launcher_leaves_no_run_behind_and_the_next_one_goes_on(launche
     assert exit_code == 0
     wait_until(lambda: not any(run.is_running() for run in runs))
     assert "4 finished" in table
-    assert (tmp_path / "data/study/x_1/run_0/starts").read_text() == "2"
+    assert len(started(tmp_path, "x_1")) == 2
 
 
 AT_85 = """
@@ -366,15 +319,14 @@ n_starts < 8 and finish("interrupted", 85)
 
 @pytest.mark.parametrize("has_checkpoint", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_run_that_is_preempted_again_and_again_fails_if_it_keeps_no_more_steps(tmp_path, has_checkpoint):
-    grid = ([{"x": 1}], ["x_1"])
-    exit_code, table = launch(tmp_path, AT_85.format(steps=70, has_checkpoint=has_checkpoint) + QUICK, grid=grid)
+    exit_code, table = launch(tmp_path, AT_85.format(steps=70, has_checkpoint=has_checkpoint) + QUICK, grid=ONE)
     assert exit_code == 1
     assert "x_1/0 has ended 5 times with exit code 85" in table
     assert "kept no more than before: 70 steps" in table
-    assert (tmp_path / "data/study/x_1/run_0/starts").read_text() == "6", "the first start has kept steps"
+    assert len(started(tmp_path, "x_1")) == 6, "the first start has kept steps"
     shutil.rmtree(tmp_path / "data")
     more = AT_85.format(steps="10 * n_starts", has_checkpoint=has_checkpoint)
-    assert launch(tmp_path, more + QUICK, grid=grid)[0] == 0
+    assert launch(tmp_path, more + QUICK, grid=ONE, retries=0)[0] == 0
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL])
@@ -384,7 +336,7 @@ def test_a_grid_on_a_file_system_without_locks_runs_with_a_warning(tmp_path, mon
 
     monkeypatch.setattr("fcntl.flock", no_flock)
     with pytest.warns(UserWarning, match="study cannot be locked .* Nothing keeps a second launcher"):
-        assert launch(tmp_path, QUICK, grid=([{"x": 1}], ["x_1"]))[0] == 0
+        assert launch(tmp_path, QUICK, grid=ONE)[0] == 0
 
 
 def test_a_run_that_the_disk_keeps_from_its_start_is_tried_again(tmp_path, monkeypatch):
@@ -450,12 +402,9 @@ def test_a_second_launcher_waits_for_runs_of_a_killed_one_and_then_gives_up(tmp_
 def test_a_wrong_grid_starts_nothing(tmp_path, changes, text):
     with pytest.raises(ValueError, match=text):
         launch(tmp_path, QUICK, **changes)
-    assert not (tmp_path / "data").exists()
-
-
-def test_a_missing_script_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no script"):
-        run_experiments(tmp_path / "none.py", CODE, "study", 1, *TWO, data_dir=tmp_path)
+        run_experiments(tmp_path / "none.py", CODE, "study", 1, *TWO, data_dir=tmp_path / "data")
+    assert not (tmp_path / "data").exists()
 
 
 def test_another_grid_in_the_same_folder_is_refused(tmp_path):

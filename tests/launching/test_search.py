@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import json
 import os
 import signal
-import subprocess
 import sys
-import time
-from pathlib import Path
 
 import optuna
-import psutil
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
@@ -21,54 +16,19 @@ from optuna.trial import TrialState
 from rlpyt.algos import PPO
 from rlpyt.launching import load_search, search_experiments
 from rlpyt.results import find_runs
+from tests.launching.kit import QUICK as DONE
+from tests.launching.kit import script, starts, when
 
 CORES = sorted(os.sched_getaffinity(0))
 SPACE = {("x",): IntDistribution(0, 100), ("part", "z"): CategoricalDistribution(["a", "b"])}
 
-# Script of runs that start at once: `go(n, value)` writes n rows of 10 steps, of which rows that are there stay.
-RUN = """
-import json, os, pathlib, signal, sys, time
-code, log_dir, run_ID, *args = sys.argv[1:]
-folder = pathlib.Path(log_dir) / f"run_{run_ID}"
-folder.mkdir(exist_ok=True)
-number, seed = int(log_dir.rpartition("_")[2]), int(run_ID)
-with open(folder / "starts", "a") as file:
-    file.write(f"{os.getpid()}\\n")
-n_starts = len((folder / "starts").read_text().split())
-
-def finish(status, exit_code):
-    (folder / "status.json").write_text(json.dumps({"status": status}))
-    os._exit(exit_code)
-
-signal.signal(signal.SIGTERM, lambda *_: finish("interrupted", 85))
-variant = json.loads((pathlib.Path(log_dir) / "variant_config.json").read_text())
-
-def go(n, value, every=10, seconds=0.0):
-    path = folder / "progress.csv"
-    n_old = len(path.read_text().splitlines()) - 1 if path.exists() else 0
-    with open(path, "a") as file:
-        if n_old == 0:
-            file.write("Diagnostics/CumSteps,ReturnAverage\\n")
-        for i in range(n_old, n):
-            file.write(f"{(i + 1) * every},{value(i)}\\n")
-            file.flush()
-            time.sleep(seconds)
-
-def done():
-    finish("finished", 0)
-"""
-QUICK = "go(20, lambda i: variant['x'] + seed)\ndone()\n"
-
-
-def script(tmp_path: Path, rest: str) -> Path:
-    path = tmp_path / "run.py"
-    path.write_text(RUN + rest)
-    return path
+EACH = "number = int(log_dir.rpartition('_')[2])\n"
+QUICK = "go(20, lambda i: variant['x'] + seed)\n" + DONE
 
 
 def search(tmp_path, rest=QUICK, n_trials=3, space=None, code="1aut", **kwargs):
     table = io.StringIO()
-    path = script(tmp_path, rest)
+    path = script(tmp_path, EACH + rest)
     space = SPACE if space is None else space
     result = search_experiments(path, code, "study", space, n_trials, data_dir=tmp_path, file=table, **kwargs)
     return result, table.getvalue()
@@ -78,15 +38,8 @@ def trials(tmp_path):
     return load_search(tmp_path / "study").trials
 
 
-def starts(tmp_path):
-    return {path.parent.parent.name: len(path.read_text().split()) for path in tmp_path.glob("study/*/run_0/starts")}
-
-
-def wait_until(condition, seconds=150.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.02)
+def n_starts(tmp_path):
+    return {path.parent.name: len(starts(path)) for path in tmp_path.glob("study/*/run_0")}
 
 
 # ---- trials ----
@@ -119,49 +72,35 @@ def test_a_draw_depends_on_the_seed_and_the_number_alone(tmp_path):
     assert len({str(params) for params in drawn[0]}) == 3
 
 
-def test_a_function_draws_a_variant(tmp_path):
-    def space(trial):
-        return {
-            "x": trial.suggest_int("x", 0, 9),
-            "sizes": {"small": [8], "large": [64, 64]}[trial.suggest_categorical("n", ["small", "large"])],
-        }
-
-    result, _ = search(tmp_path, n_trials=1, space=space)
-    assert result.best_variant["sizes"] in ([8], [64, 64])
-
-
 def test_a_trial_that_a_user_has_enqueued_runs_though_the_others_were_all(tmp_path):
     search(tmp_path, n_trials=2)
     load_search(tmp_path / "study").enqueue_trial({"x": 77, "part.z": "b"})
     result, table = search(tmp_path, n_trials=2)
-    assert (result.exit_code, starts(tmp_path)) == (0, {"trial_0": 1, "trial_1": 1}), "n_trials is the limit"
+    assert (result.exit_code, n_starts(tmp_path)) == (0, {"trial_0": 1, "trial_1": 1}), "n_trials is the limit"
     result, table = search(tmp_path, n_trials=3)
     assert "2 of 3 trials have begun" in table
     assert [trial.state for trial in trials(tmp_path)] == [TrialState.COMPLETE] * 3
     assert json.loads((tmp_path / "study/trial_2/variant_config.json").read_text()) == {"x": 77, "part": {"z": "b"}}
 
 
-def test_a_function_prunes_settings_that_do_not_go_together(tmp_path):
+def test_a_function_draws_variants_and_prunes_settings_that_do_not_go_together(tmp_path):
     def space(trial):
         x = trial.suggest_int("x", 0, 9)
         if trial.number == 1:
             raise optuna.TrialPruned
-        return {"x": x}
+        return {"x": x, "sizes": {"small": [8]}[trial.suggest_categorical("n", ["small"])]}
 
     result, table = search(tmp_path, n_trials=3, space=space)
-    assert result.exit_code == 0
+    assert (result.exit_code, result.best_variant["sizes"]) == (0, [8])
     assert [trial.state.name for trial in trials(tmp_path)] == ["COMPLETE", "PRUNED", "COMPLETE"]
     assert "trial_1 is pruned by the function of the space." in table
-    assert starts(tmp_path) == {"trial_0": 1, "trial_2": 1}
-
-
-def test_a_function_that_returns_no_variant_is_named(tmp_path):
+    assert n_starts(tmp_path) == {"trial_0": 1, "trial_2": 1}
     with pytest.raises(TypeError, match="the function of the space returned None; expected a variant"):
-        search(tmp_path, n_trials=1, space=lambda trial: None)
+        search(tmp_path, n_trials=4, space=lambda trial: None)
 
 
 def test_the_value_is_the_mean_of_the_last_rows_and_no_maximum(tmp_path):
-    rest = "go(20, lambda i: {4: 1000, 17: 3, 18: 'nan', 19: 5}.get(i, 1))\ndone()\n"
+    rest = "go(20, lambda i: {4: 1000, 17: 3, 18: 'nan', 19: 5}.get(i, 1))\n" + DONE
     search(tmp_path, rest, n_trials=1, fraction=0.15)
     trial = trials(tmp_path)[0]
     assert trial.value == 4.0 == find_runs(tmp_path)[0].final("ReturnAverage", fraction=0.15)
@@ -175,7 +114,7 @@ class EndsAt(optuna.pruners.BasePruner):
 
 
 def test_a_pruned_trial_saves_its_work_and_has_not_failed(tmp_path):
-    rest = "go(6, lambda i: i)\nif number == 0: time.sleep(60)\ndone()\n"
+    rest = "go(6, lambda i: i)\nif number == 0: time.sleep(60)\n" + DONE
     result, table = search(tmp_path, rest, n_trials=2, pruner=EndsAt())
     assert result.exit_code == 0
     first, second = trials(tmp_path)
@@ -184,15 +123,15 @@ def test_a_pruned_trial_saves_its_work_and_has_not_failed(tmp_path):
     assert "trial_0 is pruned at step 40" in table
     assert "1 pruned, 1 finished" in table
     assert json.loads((tmp_path / "study/trial_0/run_0/status.json").read_text()) == {"status": "interrupted"}
-    assert starts(tmp_path)["trial_0"] == 1
+    assert n_starts(tmp_path)["trial_0"] == 1
 
 
 def test_the_median_pruner_compares_trials_whose_rows_come_at_other_steps(tmp_path):
-    rest = "go(20, lambda i: 9 - number, every=10 - number)\nif number == 2: time.sleep(60)\ndone()\n"
+    rest = "go(20, lambda i: 9 - number, every=10 - number)\nif number == 2: time.sleep(60)\n" + DONE
     search(tmp_path, rest, pruner=optuna.pruners.MedianPruner(n_startup_trials=2))
     states = [trial.state.name for trial in trials(tmp_path)]
     assert states == ["COMPLETE", "COMPLETE", "PRUNED"]
-    assert all(step % 10 == 0 for trial in trials(tmp_path) for step in trial.intermediate_values)
+    assert all({*trial.intermediate_values} <= {*range(10, 210, 10)} for trial in trials(tmp_path))
 
 
 def test_a_trial_that_fails_is_said_and_the_search_goes_on(tmp_path):
@@ -203,81 +142,35 @@ def test_a_trial_that_fails_is_said_and_the_search_goes_on(tmp_path):
     assert table.count("trial_0/0 failed with exit code 1") == 2
     assert "trial_0 has failed." in table
     assert result.best_number == 1
-    result, table = search(tmp_path, "go(3, lambda i: 'nan')\ndone()\n", n_trials=3, seeds_per_trial=2)
+    result, table = search(tmp_path, "go(3, lambda i: 'nan')\n" + DONE, n_trials=3, seeds_per_trial=2)
     assert trials(tmp_path)[2].state == TrialState.FAIL
     assert "ReturnAverage has no value in the last rows" in table
 
 
-# ---- searchers that end, and several at once ----
-
-LAUNCHER = """
-import sys
-from optuna.distributions import *
-from rlpyt.launching import search_experiments
-sys.exit(search_experiments({script!r}, "1aut_0saf", "study", {space}, {n}, data_dir={data!r}).exit_code)
-"""
-
-
-def usual_interrupt() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-@pytest.fixture
-def searcher(tmp_path):
-    """Start a searcher in a process of its own."""
-    processes = []
-
-    def start(rest, n_trials):
-        path = script(tmp_path, rest)
-        code = LAUNCHER.format(script=str(path), space=SPACE, n=n_trials, data=str(tmp_path))
-        process = subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            preexec_fn=usual_interrupt,
-        )
-        processes.append(process)
-        return process
-
-    yield start
-    for process in processes:
-        if process.poll() is None:
-            for child in psutil.Process(process.pid).children():
-                child.kill()
-            process.kill()
-        process.communicate()
-
-
-@pytest.mark.nightly
-def test_two_searchers_share_the_trials_and_one_takes_over_those_of_a_killed_one(searcher, tmp_path):
-    """Trial 0 waits until its searcher was killed; its second start goes on with its rows."""
+def test_searchers_share_the_trials_and_go_on_with_one_that_was_stopped(tmp_path):
+    """Trial 0 waits until its searcher is stopped; its second start goes on with its rows."""
     rest = "go(5, lambda i: i)\nnumber == 0 and n_starts == 1 and time.sleep(300)\n"
-    rest += "go(20, lambda i: i)\ntime.sleep(0.3)\ndone()\n"
-    killed = searcher(rest, 6)
-    wait_until(lambda: (tmp_path / "study/trial_0/run_0/starts").exists() and trials(tmp_path)[0].last_step == 50)
-    others = [searcher(rest, 6), searcher(rest, 6)]
-    wait_until(lambda: len(starts(tmp_path)) > 2)
-    killed.kill()
-    texts = [other.communicate(timeout=200)[0].decode() for other in others]
-    assert [other.returncode for other in others] == [0, 0], texts
-    assert starts(tmp_path) == {"trial_0": 2, **{f"trial_{i}": 1 for i in range(1, 6)}}
+    rest += "go(20, lambda i: i)\ntime.sleep(0.3)\n" + DONE
+
+    def is_waiting():
+        return n_starts(tmp_path) and trials(tmp_path)[0].last_step == 50
+
+    stop = when(is_waiting, lambda: os.kill(os.getpid(), signal.SIGINT))
+    assert search(tmp_path, rest, n_trials=6, code="1aut_0saf")[0].exit_code == 130
+    stop.join()
+    assert trials(tmp_path)[0].state == TrialState.RUNNING
+    found = []
+    other = when(lambda: True, lambda: found.append(search(tmp_path, rest, n_trials=6, code="1aut_0saf")))
+    found.append(search(tmp_path, rest, n_trials=6, code="1aut_0saf"))
+    other.join()
+    assert [result.exit_code for result, _ in found] == [0, 0], found
+    assert n_starts(tmp_path) == {"trial_0": 2, **{f"trial_{i}": 1 for i in range(1, 6)}}
     all_trials = trials(tmp_path)
-    assert [trial.state for trial in all_trials if trial.state != TrialState.PRUNED] != []
+    assert any(trial.state != TrialState.PRUNED for trial in all_trials)
     assert all(trial.state.is_finished() for trial in all_trials)
     assert len({str(trial.params) for trial in all_trials}) == 6, "no two drew the same"
     assert sorted(all_trials[0].intermediate_values) == [*range(10, 210, 10)]
-    assert all(any(f"trial_{i} " in text for text in texts) for i in range(6))
-
-
-def test_ctrl_c_lets_the_run_save_its_work_and_the_next_call_goes_on(searcher, tmp_path):
-    process = searcher("go(5, lambda i: i)\nn_starts == 1 and time.sleep(300)\n" + QUICK, 1)
-    wait_until(lambda: (tmp_path / "study/trial_0/run_0/starts").exists())
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=100)
-    assert process.returncode == 130
-    assert trials(tmp_path)[0].state == TrialState.RUNNING
-    result, _ = search(tmp_path, n_trials=1)
-    assert (result.exit_code, result.n_trials, starts(tmp_path)) == (0, 1, {"trial_0": 2})
+    assert all(any(f"trial_{i} " in text for _, text in found) for i in range(6))
 
 
 # ---- bad input ----
@@ -326,7 +219,7 @@ with open(folder / "progress.csv", "w") as file:
     file.flush()
     time.sleep(0.5)
 (folder / "progress.csv").write_text("note,Diagnostics/CumSteps,Late\\nby hand,,\\n,10,\\n,20,3.0\\n,30,4.0\\n")
-done()
+finish('finished', 0)
 """
 
 
@@ -335,15 +228,6 @@ def test_a_column_that_comes_in_a_late_row_is_no_error(tmp_path):
     assert (result.exit_code, result.best_value) == (0, 3.5)
     [trial] = trials(tmp_path)
     assert sorted(trial.intermediate_values.values()) == [3.0, 4.0]
-
-
-def test_a_search_on_a_file_system_without_locks_runs_with_a_warning(tmp_path, monkeypatch):
-    def no_flock(descriptor, operation):
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr("fcntl.flock", no_flock)
-    with pytest.warns(UserWarning, match="cannot be locked"):
-        assert search(tmp_path, n_trials=2)[0].n_trials == 2
 
 
 def test_a_journal_of_another_search_is_refused(tmp_path):

@@ -38,16 +38,12 @@ def test_levels_are_crossed_and_the_first_is_the_outermost():
     assert variants[2] == {"algo": {"learning_rate": 3e-4}, "sampler": {"batch_T": 8, "batch_B": 4}}
 
 
-def test_levels_that_change_the_same_part_keep_both_changes():
-    clip = VariantLevel([("algo", "ratio_clip")], [(0.1,)], ["clip"])
-    assert make_variants(LR, clip)[0][0] == {"algo": {"learning_rate": 1e-3, "ratio_clip": 0.1}}
-
-
-def test_variants_share_no_value():
-    level = VariantLevel([("agent", "model_kwargs")], [({"hidden_sizes": [8]},)], ["small"])
+def test_levels_that_change_one_part_keep_both_changes_and_points_share_no_value():
+    level = VariantLevel([("algo", "optim_kwargs")], [({"betas": [8]},)], ["small"])
     first, second = make_variants(LR, level)[0]
-    first["agent"]["model_kwargs"]["hidden_sizes"].append(9)
-    assert second["agent"]["model_kwargs"] == {"hidden_sizes": [8]}
+    assert first == {"algo": {"learning_rate": 1e-3, "optim_kwargs": {"betas": [8]}}}
+    first["algo"]["optim_kwargs"]["betas"].append(9)
+    assert second["algo"]["optim_kwargs"] == {"betas": [8]}
 
 
 @pytest.mark.parametrize(
@@ -84,47 +80,42 @@ def test_a_setting_in_two_levels_is_refused_also_where_one_is_inside_the_other()
         make_variants()
 
 
-def test_two_points_of_a_grid_may_not_be_mixed():
-    with pytest.raises(ValueError, match="'a' and 'b' are the same variant"):
-        check_grid([{"x": 1}, {"x": 1}], ["a", "b"])
-    with pytest.raises(ValueError, match="'a' and 'b' are the same variant"):
-        check_grid([{}, {}], ["a", "b"], [("--env", 1), ("--env", "1")])
+@pytest.mark.parametrize(
+    ("variants", "log_dirs", "runs_args", "text"),
+    [
+        ([{"x": 1}, {"x": 1}], ["a", "b"], None, "'a' and 'b' are the same variant"),
+        ([{"x": [1]}, {"x": [1.0]}], ["a", "b"], None, "'a' and 'b' are the same variant"),
+        ([{}, {}], ["a", "b"], [("--env", 1), ("--env", "1")], "'a' and 'b' are the same variant"),
+        ([{"x": 1}, {"x": 2}], ["a", "b/../a"], None, "two variants have the folder 'a'"),
+        ([{"x": 1}], ["/abs"], None, "expected a folder in that of the grid"),
+        ([{"x": 1}], ["a/../../b"], None, "expected a folder in that of the grid"),
+        ([{"x": 1}, {"x": 2}], ["a"], None, "2 variants and 1 log_dirs"),
+        ([], [], None, "0 variants"),
+        ([{"x": PPO}], ["a"], None, "Let the script make other values"),
+        ([{"x": [{1: 2}]}], ["a"], None, "the key 1 is no text"),
+    ],
+)
+def test_two_points_of_a_grid_may_not_be_mixed(variants, log_dirs, runs_args, text):
+    with pytest.raises((ValueError, TypeError), match=text):
+        check_grid(variants, log_dirs, runs_args)
+
+
+def test_points_differ_by_type_by_large_numbers_and_by_their_arguments():
     check_grid([{}, {}], ["a", "b"], [("--env", "pong"), ("--env", "breakout")])
-    with pytest.raises(ValueError, match="two variants have the folder 'a'"):
-        check_grid([{"x": 1}, {"x": 2}], ["a", "b/../a"])
-    for outside in ("/abs", "a/../../b"):
-        with pytest.raises(ValueError, match="expected a folder in that of the grid"):
-            check_grid([{"x": 1}], [outside])
-    with pytest.raises(ValueError, match="2 variants and 1 log_dirs"):
-        check_grid([{"x": 1}, {"x": 2}], ["a"])
-    with pytest.raises(ValueError, match="0 variants"):
-        check_grid([], [])
-    with pytest.raises(TypeError, match="Let the script make other values"):
-        check_grid([{"x": PPO}], ["a"])
-    with pytest.raises(TypeError, match="the key 1 is no text"):
-        check_grid([{"x": [{1: 2}]}], ["a"])
-    with pytest.raises(ValueError, match="'a' and 'b' are the same variant"):
-        check_grid([{"x": [1]}, {"x": [1.0]}], ["a", "b"])
     check_grid([{"x": 1}, {"x": True}, {"x": 2**60}, {"x": 2**60 + 1}], ["a", "b", "c", "d"])
 
 
 # ---- the file ----
 
 
-def test_a_variant_comes_back_from_its_file(tmp_path):
-    variant = {"algo": {"clip_grad_norm": inf, "learning_rate": 1e-3}, "agent": None}
-    save_variant(variant, tmp_path / "deep" / "dir")
-    assert load_variant(tmp_path / "deep" / "dir") == variant
-    assert (tmp_path / "deep/dir/variant_config.json").is_file()
-    with pytest.raises(TypeError, match="of type object; expected numbers"):
-        save_variant({"x": object()}, tmp_path)
-
-
-def test_numbers_of_numpy_are_kept_as_numbers(tmp_path):
-    save_variant({"x": np.int64(3), "y": [np.float32(0.5)], "z": np.bool_(True)}, tmp_path)
-    assert load_variant(tmp_path) == {"x": 3, "y": [0.5], "z": True}
-    with pytest.raises(TypeError, match=r"got array\(\[0, 1\]\) of type ndarray; expected numbers"):
-        save_variant({"x": np.arange(2)}, tmp_path)
+def test_a_variant_comes_back_from_its_file_with_numbers_of_numpy_as_numbers(tmp_path):
+    variant: Variant = {"algo": {"clip_grad_norm": inf, "learning_rate": 1e-3}, "agent": None}
+    numbers = {"x": np.int64(3), "y": [np.float32(0.5)], "z": np.bool_(True)}
+    save_variant(variant | numbers, tmp_path / "deep" / "dir")
+    assert load_variant(tmp_path / "deep" / "dir") == variant | {"x": 3, "y": [0.5], "z": True}
+    for value, text in ((object(), "of type object"), (np.arange(2), r"got array\(\[0, 1\]\) of type ndarray")):
+        with pytest.raises(TypeError, match=f"{text}; expected numbers"):
+            save_variant({"x": value}, tmp_path)
 
 
 def test_a_missing_or_damaged_file_is_refused(tmp_path):
@@ -158,9 +149,7 @@ def test_a_runner_is_changed_at_any_depth_and_stays_as_it_was():
 def test_two_configurations_share_no_part_and_no_dictionary():
     old = runner()
     new = update_config(old, {})
-    assert new.algo is not old.algo
-    assert new.agent is not old.agent
-    assert new.sampler is not old.sampler
+    assert all(getattr(new, name) is not getattr(old, name) for name in ("algo", "agent", "sampler"))
     assert new.sampler.env_kwargs is not old.sampler.env_kwargs
     assert all_settings(new).keys() == all_settings(old).keys()
     variant: Variant = {"agent": {"model_kwargs": {"hidden_sizes": [8]}}, "sampler": {"env_kwargs": {"sizes": [1]}}}
@@ -171,22 +160,21 @@ def test_two_configurations_share_no_part_and_no_dictionary():
     assert all_settings(new.algo) == all_settings(old.algo)
 
 
-def test_a_dictionary_of_a_part_is_not_replaced_by_another_kind():
-    with pytest.raises(TypeError, match=r"MinibatchRl\.sampler\.env_kwargs is a dictionary; got \[1\]"):
-        update_config(runner(), {"sampler": {"env_kwargs": [1]}})
-    assert update_config(runner(), {"sampler": {"eval_env_kwargs": None}}).sampler.eval_env_kwargs is None
-
-
 def test_what_is_not_set_keeps_following_from_what_is():
-    algo = PPO(learning_rate=1e-3)
-    assert arguments_of(update_config(algo, {"epochs": 3})) == {"learning_rate": 1e-3, "epochs": 3}
+    assert arguments_of(update_config(PPO(learning_rate=1e-3), {"epochs": 3})) == {"learning_rate": 1e-3, "epochs": 3}
 
 
-def test_an_unknown_setting_of_a_part_is_refused_with_close_names():
-    with pytest.raises(TypeError, match=r"MinibatchRl has no argument|update_config: MinibatchRl .*Did you mean algo"):
-        update_config(runner(), {"alg": {}})
-    with pytest.raises(TypeError, match=r"MinibatchRl\.algo \(PPO\) has no argument 'lr'\. Did you mean learning_rate"):
-        update_config(runner(), {"algo": {"lr": 1}})
+@pytest.mark.parametrize(
+    ("variant", "text"),
+    [
+        ({"sampler": {"env_kwargs": [1]}}, r"MinibatchRl\.sampler\.env_kwargs is a dictionary; got \[1\]"),
+        ({"alg": {}}, "update_config: MinibatchRl .*Did you mean algo"),
+        ({"algo": {"lr": 1}}, r"MinibatchRl\.algo \(PPO\) has no argument 'lr'\. Did you mean learning_rate"),
+    ],
+)
+def test_a_change_that_does_not_fit_a_part_is_refused(variant, text):
+    with pytest.raises(TypeError, match=text):
+        update_config(runner(), variant)
 
 
 def test_a_dictionary_is_changed_as_rlpyt_0_1_did():

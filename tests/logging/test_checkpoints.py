@@ -6,12 +6,10 @@ import contextlib
 import errno
 import hashlib
 import json
+import multiprocessing
 import os
-import pickle
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,11 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 import pytest
 import torch
 
-import rlpyt.logging
 from rlpyt.logging import checkpoints as checkpoints_module
 from rlpyt.logging import files, segments
 from rlpyt.logging.checkpoint_files import CheckpointFiles, Saved
@@ -32,11 +28,9 @@ from rlpyt.logging.segments import CheckpointError, RingWriter
 from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.checkpointing import RunCheckpoints
 from rlpyt.utils.replicas import Replicas
-from tests.logging.memory_folder import memory_folder
-from tests.logging.test_segments import Ring, check, copy_of
-from tests.runners.thread_replicas import in_threads
+from tests.logging.test_segments import Ring, check, copy_of, flip, memory_folder
+from tests.replica_kit import in_threads
 
-ROOT = Path(rlpyt.logging.__file__).parents[2]
 T, ROWS = 32, 5  # of the ring; written between two checkpoints
 
 
@@ -136,51 +130,50 @@ def test_checkpoints_come_back_and_share_segments(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"{7:012d}", f"{8:012d}", "segments"]
 
 
-def test_run_without_checkpoints_leaves_no_folder(tmp_path):
-    with opened(tmp_path / "checkpoints") as checkpoints:
-        assert checkpoints.steps() == []
-        checkpoints.continue_from(None)
-    assert not (tmp_path / "checkpoints").exists()
+@pytest.fixture
+def late(monkeypatch):
+    """Return an event for which every writer of rows waits."""
+    goes_on, write = threading.Event(), RingWriter.write
 
-
-def test_state_is_that_of_the_save_though_the_run_goes_on(tmp_path, monkeypatch):
-    """The thread begins after the run has changed everything that it may change."""
-    goes_on, ring = threading.Event(), ring_at(3)
-    write = RingWriter.write
-
-    def late(*args):
+    def write_late(*args):
         assert goes_on.wait(20)
         write(*args)
 
-    monkeypatch.setattr(RingWriter, "write", late)
+    monkeypatch.setattr(RingWriter, "write", write_late)
+    return goes_on
+
+
+@pytest.mark.parametrize(("copied", "n_rows"), [(0, 3), (1 << 20, 5 * ROWS)])
+def test_state_is_that_of_the_save_though_the_run_goes_on(tmp_path, monkeypatch, late, copied, n_rows):
+    """The thread begins after the run has changed the newest rows, and of a small ring, which is copied, all."""
+    monkeypatch.setattr(segments, "COPIED_BYTES", copied)
+    ring = ring_at(3)
     state: Any = state_of(3, ring)
     info: Any = {"itr": 3, "list": [1]}
-    before = copy_of(ring)
     with opened(tmp_path) as checkpoints:
         assert checkpoints.save(3, state, info) is None
         state["weights"].fill_(-1)
         info["list"].append(2)
-        ring.write(3, salt=77)  # changes the newest rows too
-        goes_on.set()
+        ring.write(n_rows, salt=77)
+        late.set()
         assert checkpoints.finish() is None
-        saved = checkpoints.read(3)
-        assert saved.info["list"] == [1]
-        loaded = Ring(T, 2)
-        loaded.load(saved.state["algo"]["replay"])
-        check(loaded, before)
-        assert (saved.state["weights"] == 3).all()
+        assert checkpoints.read(3).info["list"] == [1]
+        check_saved(checkpoints.read(3))
 
 
-def test_what_is_no_plain_data_is_refused_at_once(tmp_path):
+@pytest.mark.parametrize(
+    ("state", "info", "said"),
+    [
+        ({"x": object()}, {}, "object"),
+        ({}, {"x": float("nan")}, "JSON"),
+        ({"a.b": ring_at(1).state(), "a": {"b": ring_at(1).state()}}, {}, r"two rings have the path 'a\.b'"),
+        ({"a/b": ring_at(1).state()}, {}, "Rename the keys"),
+    ],
+)
+def test_what_is_no_plain_data_is_refused_at_once(tmp_path, state, info, said):
     with opened(tmp_path) as checkpoints:
-        with pytest.raises(TypeError, match="object"):
-            checkpoints.save(1, {"x": object()}, {})
-        with pytest.raises(ValueError, match="JSON"):
-            checkpoints.save(1, {}, {"x": float("nan")})
-        with pytest.raises(ValueError, match=r"two rings have the path 'a\.b'"):
-            checkpoints.save(1, {"a.b": ring_at(1).state(), "a": {"b": ring_at(1).state()}}, {})
-        with pytest.raises(ValueError, match="Rename the keys"):
-            checkpoints.save(1, {"a/b": ring_at(1).state()}, {})
+        with pytest.raises((TypeError, ValueError), match=said):
+            checkpoints.save(1, state, info)
         assert checkpoints.steps() == []
         save(checkpoints, 1)
         check_saved(checkpoints.read(1))
@@ -255,12 +248,6 @@ def own_files(folder: Path) -> dict[str, Path]:
     return {**found, "segment": folder / "segments" / min(named_by(folder, 7) - named_by(folder, 6))}
 
 
-def flip(path: Path, where: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[where] ^= 1
-    path.write_bytes(content)
-
-
 @pytest.mark.parametrize("how", ["truncated", "empty", "flipped", "longer", "missing"])
 @pytest.mark.parametrize("kind", ["manifest", "part", "content", "segment"])
 def test_damage_is_found_and_the_checkpoint_before_taken(folder, kind, how):
@@ -284,20 +271,6 @@ def test_damage_is_found_and_the_checkpoint_before_taken(folder, kind, how):
         assert checkpoints.steps() == [8, 7]
         for step in (7, 8):
             check_saved(checkpoints.read(step))
-
-
-def test_no_flipped_bit_of_the_manifest_passes(folder):
-    path = own_files(folder)["manifest"]
-    whole = CheckpointFiles(folder).info(7)
-    n_found = 0
-    for where in range(0, path.stat().st_size, 3):
-        flip(path, where)
-        try:
-            assert CheckpointFiles(folder).info(7) == whole, where  # a space became another
-        except CheckpointError:
-            n_found += 1
-        flip(path, where)
-    assert n_found > 150
 
 
 def test_manifest_of_another_step_is_refused(folder):
@@ -332,14 +305,10 @@ class Code:
         return os.mkdir, ("ran",)
 
 
-@pytest.mark.parametrize("as_archive", [True, False])
-def test_code_in_a_file_is_refused(folder, as_archive, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_code_in_a_file_is_refused(folder, monkeypatch):
+    monkeypatch.chdir(folder)
     path = own_files(folder)["content"]
-    if as_archive:
-        torch.save({"state": Code()}, path)
-    else:
-        path.write_bytes(pickle.dumps({"state": Code()}))
+    torch.save({"state": Code()}, path)
     reseal(folder, 7)
     with opened(folder) as checkpoints, pytest.raises(CheckpointError, match=str(path)):
         checkpoints.read(7)
@@ -436,43 +405,8 @@ def test_full_disk_of_the_last_save_is_told_by_close(tmp_path, monkeypatch):
     checkpoints = Checkpoints(tmp_path)
     with full_at(monkeypatch, 1):
         checkpoints.save(1, {}, {})
-        assert "step 1 is missing" in str(checkpoints.close())
-    with full_at(monkeypatch, 1), opened(tmp_path) as checkpoints:
-        checkpoints.save(1, {}, {})
         assert "step 1 is missing" in str(checkpoints.save(2, {}, {}))
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """Return a file system of 1 MB."""
-    mounted = tmp_path / "disk"
-    mounted.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(mounted)]
-    try:
-        done = subprocess.run(command, check=False, capture_output=True, timeout=30).returncode == 0
-    except FileNotFoundError:
-        done = False
-    if not done:
-        pytest.skip("this user may not mount a file system")
-    yield mounted
-    subprocess.run(["umount", "-l", str(mounted)], check=True, timeout=30)
-
-
-def test_full_disk_and_then_a_freed_one(small_disk):
-    ballast = small_disk / "ballast"
-    with opened(small_disk / "checkpoints") as checkpoints:
-        save(checkpoints, 1)
-        with contextlib.suppress(OSError), open(ballast, "wb", buffering=0) as file:
-            while file.write(bytes(4096)):
-                pass
-        for step in (2, 3):
-            assert checkpoints.save(step, state_of(step, ring_at(step)), {"itr": step}) is None
-            assert "No space left on device" in str(checkpoints.finish())
-            check_saved(checkpoints.read(1))
-        ballast.unlink()
-        save(checkpoints, 4)
-        assert checkpoints.steps() == [4, 1]
-    check_saved(newest(small_disk / "checkpoints"))
+        assert "step 2 is missing" in str(checkpoints.close())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="drops the rights of root")
@@ -493,18 +427,9 @@ def test_folder_that_may_not_be_written_to_is_named(tmp_path):
 
 # ---- kills ----
 
-SAVES_FOR_EVER = """
-import os, sys
-from pathlib import Path
-from rlpyt.logging.checkpoints import Checkpoints
-from tests.logging.test_checkpoints import ROWS, check_saved, newest_whole, ring_at, state_of, Agreement, Replicas
 
-folder = Path(sys.argv[1])
-
-def say(text):
-    os.write(1, text.encode())  # at once: a kill must not cut a line in two
-
-def run():
+def save_for_ever(folder: Path, said: Any) -> None:
+    """Go on from what is there and tell each step that is saved; the first one is that of the start."""
     checkpoints = Checkpoints(folder)
     saved = newest_whole(checkpoints, Agreement(Replicas()))
     if saved is not None:
@@ -512,84 +437,47 @@ def run():
     checkpoints.continue_from(saved)
     step = 0 if saved is None else saved.step
     ring = ring_at(step)
-    say(f"begins {step}\\n")
     while True:
+        said.send(step)
         ring.write(ROWS, step)
         step += 1
-        reason = checkpoints.save(step, state_of(step, ring), {"itr": step})
-        assert reason is None
-        say(f"saved {step - 1}\\n")
-
-while sys.stdin.readline():
-    pid = os.fork()
-    if not pid:
-        try:
-            run()
-        except BaseException as error:
-            say(f"failed {error!r}\\n")
-            os._exit(1)
-    say(f"pid {pid}\\n")
-    os.waitpid(pid, 0)
-    say("ended\\n")
-"""
+        assert checkpoints.save(step, state_of(step, ring), {"itr": step}) is None
+        assert checkpoints.finish() is None
 
 
 @pytest.mark.parametrize("n_kills", [3, pytest.param(15, marks=pytest.mark.nightly)])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.timeout(60)
 def test_kills_at_random_moments_lose_no_checkpoint_that_was_whole(n_kills, tmp_path):
-    folder, rng = tmp_path / "checkpoints", random.Random(0)
-    starter = subprocess.Popen(
-        [sys.executable, "-c", SAVES_FOR_EVER, str(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )
-    watch = threading.Timer(60, os.killpg, (starter.pid, signal.SIGKILL))
-    watch.start()
-    n_half_written = 0
-    try:
-        for _ in range(n_kills):
-            last = kill_one(starter, rng)
-            with opened(folder) as checkpoints:
-                whole = checkpoints.steps()
-                n_half_written += len(checkpoints.all_steps()) > len(whole)
-                assert len(whole) >= 2  # and those that a kill has left from being removed
-                assert whole[1] == whole[0] - 1
-                assert whole[0] >= last
-                for step in whole:
-                    check_saved(checkpoints.read(step))
-    finally:
-        watch.cancel()
-        os.killpg(starter.pid, signal.SIGKILL)
-        starter.wait()
+    folder, rng, n_half_written = tmp_path / "checkpoints", random.Random(0), 0
+    for _ in range(n_kills):
+        said, of_run = multiprocessing.Pipe(duplex=False)
+        if (pid := os.fork()) == 0:
+            try:
+                save_for_ever(folder, of_run)
+            finally:
+                os._exit(1)
+        of_run.close()
+        last = first = said.recv()
+        start = time.monotonic()
+        while last <= max(first, 1):
+            last = said.recv()
+        time.sleep(rng.uniform(0, time.monotonic() - start))
+        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(EOFError):
+            while True:
+                last = said.recv()
+        assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+        with opened(folder) as checkpoints:
+            whole = checkpoints.steps()
+            n_half_written += len(checkpoints.all_steps()) > len(whole)
+            assert len(whole) >= 2  # and those that a kill has left from being removed
+            assert whole[1] == whole[0] - 1
+            assert whole[0] >= last
+            for step in whole:
+                check_saved(checkpoints.read(step))
     assert whole[0] >= n_kills
     assert n_half_written or n_kills < 15
-
-
-def kill_one(starter: subprocess.Popen[str], rng: random.Random) -> int:
-    """Start a run, kill it at a random moment, and return the last step of which it said that it is saved."""
-    assert starter.stdin is not None
-    assert starter.stdout is not None
-    starter.stdin.write("\n")
-    starter.stdin.flush()
-    pid, first, last, delay = 0, 0, 0, None
-    for line in starter.stdout:
-        what, _, number = line.strip().partition(" ")
-        assert what != "failed", line
-        if what == "ended":
-            return last
-        if what == "pid":
-            pid = int(number)
-        elif what == "begins":
-            first, start = int(number), time.monotonic()
-        elif what == "saved":
-            last = int(number)
-        if pid and last > max(first, 1) and delay is None:
-            delay = threading.Timer(rng.uniform(0, time.monotonic() - start), os.kill, (pid, signal.SIGKILL))
-            delay.start()
-    raise AssertionError("the run ended without a kill")
 
 
 # ---- the thread ----
@@ -615,17 +503,10 @@ def test_error_of_the_thread_reaches_the_run(tmp_path, monkeypatch):
         assert threads() == []
 
 
-def test_interrupt_of_a_wait_loses_nothing(tmp_path, monkeypatch):
-    goes_on, write = threading.Event(), RingWriter.write
-
-    def late(*args):
-        assert goes_on.wait(20)
-        write(*args)
-
+def test_interrupt_of_a_wait_loses_nothing(tmp_path, late):
     def interrupt(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RingWriter, "write", late)
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
         with opened(tmp_path) as checkpoints:
@@ -633,7 +514,7 @@ def test_interrupt_of_a_wait_loses_nothing(tmp_path, monkeypatch):
             signal.setitimer(signal.ITIMER_REAL, 0.1)
             with pytest.raises(KeyboardInterrupt):
                 checkpoints.finish()
-            goes_on.set()
+            late.set()
             assert checkpoints.close() is None
             check_saved(checkpoints.read(3))
     finally:
@@ -703,20 +584,17 @@ def test_run_waits_after_it_was_too_fast(tmp_path, monkeypatch):
         check_saved(checkpoints.read(7))
 
 
-def test_run_waits_where_nearly_all_of_a_full_ring_is_new(tmp_path, monkeypatch):
-    write = RingWriter.write
-
-    def write_late(*args: Any) -> None:
-        time.sleep(0.2)
-        write(*args)
-
-    monkeypatch.setattr(RingWriter, "write", write_late)
+def test_run_waits_where_nearly_all_of_a_full_ring_is_new(tmp_path, late):
     ring = ring_at(0)
     with opened(tmp_path) as checkpoints:
         for step, t in {1: T - 4, 2: T + 3, 3: 4}.items():
+            late.clear()
+            timer = threading.Timer(0.2, late.set)
+            timer.start()
             ring.write(t)
             checkpoints.save(step, {"ring": ring.state()}, {})
             assert (checkpoints.steps()[:1] == [step]) == (step == 2)
+            timer.join()
             assert checkpoints.finish() is None
 
 
@@ -906,37 +784,3 @@ def test_replicas_go_on_from_the_same_checkpoint(tmp_path):
             return saved.step
 
     assert in_threads(resume) == [1, 1]
-
-
-def test_the_rows_of_a_small_ring_are_copied(tmp_path, monkeypatch):
-    monkeypatch.setattr(segments, "COPIED_BYTES", 1 << 20)
-    write, goes_on = RingWriter.write, threading.Event()
-
-    def write_late(*args: Any) -> None:
-        assert goes_on.wait(20)
-        write(*args)
-
-    monkeypatch.setattr(RingWriter, "write", write_late)
-    ring = ring_at(3)
-    before = copy_of(ring)
-    with opened(tmp_path) as checkpoints:
-        checkpoints.save(3, state_of(3, ring), {})
-        for _ in range(5):
-            ring.write(ROWS, salt=77)  # the whole ring
-        goes_on.set()
-        assert checkpoints.finish() is None
-        loaded = Ring(T, 2)
-        loaded.load(checkpoints.read(3).state["algo"]["replay"])
-        check(loaded, before)
-
-
-def test_arrays_numbers_and_keys_come_back(tmp_path):
-    with opened(tmp_path) as checkpoints:
-        state: Any = {"array": np.arange(3), "scalar": np.float64(2.5), 3: {"x": (1, 2)}}
-        checkpoints.save(1, state, {"n": (1, 2)})
-        assert checkpoints.finish() is None
-        saved: Any = checkpoints.read(1)
-    assert saved.state["array"].tolist() == [0, 1, 2]
-    assert saved.state["scalar"] == 2.5
-    assert saved.state[3] == {"x": (1, 2)}
-    assert saved.info["n"] == [1, 2]

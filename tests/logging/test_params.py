@@ -11,8 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rlpyt.logging import to_json
 from rlpyt.logging.params import run_params
@@ -63,6 +61,7 @@ class Hostile:
         (Hostile(), "<Hostile>"),
         ([Hostile(), 1], ["<Hostile>", 1]),
         ("\udc80", "\udc80"),
+        ({"a": [None, True, 3, 0.5, "é", {}]}, {"a": [None, True, 3, 0.5, "é", {}]}),
     ],
 )
 def test_values(value, expected):
@@ -86,17 +85,6 @@ def test_value_inside_itself_ends():
     for _ in range(100_000):
         deep = [deep]
     json.dumps(to_json(deep))
-
-
-@settings(max_examples=50, deadline=None)
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-        lambda values: st.lists(values) | st.dictionaries(st.text(), values),
-    )
-)
-def test_json_values_stay_as_they_are(value):
-    assert to_json(value) == value
 
 
 def test_settings_with_names_of_the_run_are_kept():

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import hashlib
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +30,13 @@ from rlpyt.logging.segments import (
     sha256_of,
 )
 from rlpyt.types import RingRows
-from tests.logging.memory_folder import memory_folder
+
+
+@contextmanager
+def memory_folder() -> Iterator[Path]:
+    """Yield a folder in memory where there is one: on a busy disk each of many files may wait for a second."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as name:
+        yield Path(name)
 
 
 @pytest.fixture
@@ -91,17 +102,25 @@ def on_disk(folder, writer: RingWriter, ring: Ring) -> RingOnDisk:
     return RingOnDisk(folder, writer.segments, rows.specs(), open_rows(rows), state)
 
 
+def check_it_comes_back(folder, writer: RingWriter, ring: Ring) -> None:
+    loaded = Ring(ring.T, ring.k, ring.rows.shape[1])
+    loaded.load(on_disk(folder, writer, ring))
+    check(loaded, copy_of(ring))
+
+
+@pytest.fixture
+def writer(tmp_path) -> RingWriter:
+    return RingWriter(tmp_path, "rank_0-ring")
+
+
 @pytest.mark.parametrize("k", [1, 2, 4])
 @pytest.mark.parametrize("t", [1, 2, 3, 5, 11])
-def test_ring_comes_back_at_every_phase(tmp_path, k, t):
-    ring, writer, loaded = Ring(12, k), RingWriter(tmp_path, "rank_0-ring"), Ring(12, k)
+def test_ring_comes_back_at_every_phase(tmp_path, writer, k, t):
+    ring = Ring(12, k)
     for _ in range(14):
         ring.write(t)
-        before = copy_of(ring)
-        newest_open = open_rows(ring.state())
         writer.write(ring.state())
-        loaded.load(RingOnDisk(tmp_path, writer.segments, ring.state().specs(), newest_open, ring.state()))
-        check(loaded, before)
+        check_it_comes_back(tmp_path, writer, ring)
 
 
 @pytest.mark.parametrize("T", [1, 2, 3])
@@ -113,8 +132,8 @@ def test_the_open_rows_of_a_small_ring_are_there_once(T):
         assert [row // 1000 for row in newest] == [*range(max(0, n - min(T, OPEN_ROWS)), n)]
 
 
-def test_save_writes_only_new_rows(tmp_path):
-    ring, writer = Ring(64), RingWriter(tmp_path, "rank_0-ring")
+def test_save_writes_only_new_rows(tmp_path, writer):
+    ring = Ring(64)
     ring.write(100)
     writer.write(ring.state())
     assert [(s.first, s.end) for s in writer.segments] == [(i, min(i + 4, 98)) for i in range(36, 98, 4)]
@@ -128,94 +147,70 @@ def test_save_writes_only_new_rows(tmp_path):
     assert {name: (tmp_path / name).stat().st_mtime_ns for name in old} == old
 
 
-def test_many_short_saves_do_not_make_many_segments(tmp_path, monkeypatch):
+def test_many_short_saves_do_not_make_many_segments(tmp_path, writer, monkeypatch):
     monkeypatch.setattr("rlpyt.logging.segments.MOST_SEGMENTS", 32)
-    ring, writer, loaded = Ring(128), RingWriter(tmp_path, "rank_0-ring"), Ring(128)
+    ring = Ring(128)
     for _ in range(300):
         ring.write(1)
         writer.write(ring.state())
         if ring.written % 23 == 0:
-            loaded.load(on_disk(tmp_path, writer, ring))
-            check(loaded, copy_of(ring))
+            check_it_comes_back(tmp_path, writer, ring)
     assert len(writer.segments) <= 33
     ends = [s.end for s in writer.segments]
     assert [s.first for s in writer.segments][1:] == ends[:-1]
 
 
-def test_short_segment_whose_first_rows_are_gone_is_joined_from_the_oldest_row(tmp_path):
-    ring, writer = Ring(4096), RingWriter(tmp_path, "rank_0-ring")
-    ring.write(5)
-    writer.write(ring.state())
-    ring.write(4092)
-    writer.write(ring.state())
+def test_short_segment_whose_first_rows_are_gone_is_joined_from_the_oldest_row(tmp_path, writer):
+    ring = Ring(4096)
+    for t in (5, 4092):
+        ring.write(t)
+        writer.write(ring.state())
     assert writer.segments[0].first == 1
-    loaded = Ring(4096)
-    loaded.load(on_disk(tmp_path, writer, ring))
-    check(loaded, copy_of(ring))
+    check_it_comes_back(tmp_path, writer, ring)
 
 
-@pytest.mark.parametrize("n_fewer", [1, 2, 3])
-def test_ring_that_begins_anew_with_hardly_fewer_rows_is_written_anew(tmp_path, n_fewer):
-    ring, writer = Ring(16), RingWriter(tmp_path, "rank_0-ring")
-    ring.write(14)
-    writer.write(ring.state())
-    ring.written = 0
-    ring.write(14 - n_fewer, salt=7)
-    writer.write(ring.state())
-    loaded = Ring(16)
-    loaded.load(on_disk(tmp_path, writer, ring))
-    check(loaded, copy_of(ring))
-
-
-def test_ring_that_begins_anew_is_written_anew(tmp_path):
-    ring, writer = Ring(16), RingWriter(tmp_path, "rank_0-ring")
-    ring.write(40)
-    writer.write(ring.state())
-    ring.written = 0
-    ring.write(10, salt=7)
-    writer.write(ring.state())
-    loaded = Ring(16)
-    loaded.load(on_disk(tmp_path, writer, ring))
-    check(loaded, copy_of(ring))
+@pytest.mark.parametrize(("before", "after"), [(14, 13), (14, 12), (14, 11), (40, 10)])
+def test_ring_that_begins_anew_is_written_anew(tmp_path, writer, before, after):
+    ring = Ring(16)
+    for t, salt in ((before, 0), (after, 7)):
+        ring.written = 0
+        ring.write(t, salt)
+        writer.write(ring.state())
+    check_it_comes_back(tmp_path, writer, ring)
 
 
 @pytest.mark.parametrize("t", [1, 5])
-def test_faster_writer_is_noticed_while_it_writes(tmp_path, t):
+def test_faster_writer_is_noticed_while_it_writes(writer, t):
     """The rows are written over, but the ring has not counted them yet."""
-    ring, writer = Ring(16), RingWriter(tmp_path, "rank_0-ring")
+    ring = Ring(16)
     ring.write(16)
     rows = ring.state()
     ring.begun = 16 + t
-    ring.rows[:t] = -5
     with pytest.raises(Overtaken, match="shorter intervals"):
         writer.write(rows)
     assert writer.segments == []
-    ring.rows[:t] = 0  # it was not the row that was late, but the rows after it
+    # The rows that were written over are saved already.
     writer.segments = [Segment("rank_0-ring-x", "", 0, t)]
     writer.write(rows)
     assert writer.segments[-1].end == 14
 
 
-def test_only_a_ring_that_is_nearly_unsaved_is_late(tmp_path):
-    ring, writer = Ring(64), RingWriter(tmp_path, "rank_0-ring")
-    ring.write(59)
-    assert not writer.is_late(ring.state())
-    ring.write(1)
-    assert writer.is_late(ring.state())
-    writer.write(ring.state())
-    ring.write(50)
-    assert not writer.is_late(ring.state())
-    ring.write(9)
-    assert writer.is_late(ring.state())
+def test_only_a_ring_that_is_nearly_unsaved_is_late(writer):
+    ring = Ring(64)
+    for t, is_late, saves in ((59, False, False), (1, True, True), (50, False, False), (9, True, False)):
+        ring.write(t)
+        assert writer.is_late(ring.state()) == is_late
+        if saves:
+            writer.write(ring.state())
 
 
-def test_array_with_gaps_is_refused(tmp_path):
+def test_array_with_gaps_is_refused(tmp_path, writer):
     ring = Ring(8)
     ring.write(8)
     rows = ring.state()
     rows["arrays"]["rows"] = rows["arrays"]["rows"].T.contiguous().T
     with pytest.raises(TypeError, match="without gaps"):
-        RingWriter(tmp_path, "rank_0-ring").write(rows)
+        writer.write(rows)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -230,15 +225,17 @@ def test_name_that_is_no_file_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("change", [-1, 1])
-def test_segment_of_another_length_is_refused(tmp_path, change):
-    ring, writer = Ring(16), RingWriter(tmp_path, "rank_0-ring")
+def test_segment_of_another_length_is_refused(tmp_path, writer, change):
+    ring = Ring(16)
     ring.write(16)
     writer.write(ring.state())
-    state = on_disk(tmp_path, writer, ring)
+    before = len(os.listdir("/proc/self/fd"))
+    check_it_comes_back(tmp_path, writer, ring)
     file = tmp_path / writer.segments[3].file
     file.write_bytes((file.read_bytes() + b"x")[: file.stat().st_size + change])
     with pytest.raises(CheckpointError, match=file.name):
-        Ring(16).load(state)
+        Ring(16).load(on_disk(tmp_path, writer, ring))
+    assert len(os.listdir("/proc/self/fd")) == before, "no file is left open"
 
 
 @pytest.mark.parametrize("block", [1 << 12, BLOCK])
@@ -250,18 +247,16 @@ def test_large_file_is_hashed_as_it_is_written(tmp_path, monkeypatch, block):
         for start in range(0, len(content), block // 3):
             hashing.write(memoryview(content)[start : start + block // 3])
     assert (tmp_path / "x").read_bytes() == content
-    assert hashing.sha256.hexdigest() == sha256_of(tmp_path / "x")
+    assert hashing.sha256.hexdigest() == sha256_of(tmp_path / "x") == hashlib.sha256(content).hexdigest()
 
 
-def test_large_segment_comes_back(tmp_path, monkeypatch):
+def test_large_segment_comes_back(tmp_path, writer, monkeypatch):
     monkeypatch.setattr(segments, "BLOCK", 1 << 12)
-    ring, writer = Ring(16, width=1027), RingWriter(tmp_path, "rank_0-ring")
+    ring = Ring(16, width=1027)
     ring.write(4)
     writer.write(ring.state())
     assert (tmp_path / writer.segments[0].file).stat().st_size > 2 << 12
-    loaded = Ring(16, width=1027)
-    loaded.load(on_disk(tmp_path, writer, ring))
-    check(loaded, copy_of(ring))
+    check_it_comes_back(tmp_path, writer, ring)
 
 
 STEP = st.one_of(
@@ -293,8 +288,8 @@ def write_save_kill_and_damage(folder, k, keep, steps) -> None:
                 assert checkpoints.steps() == sorted(copies, reverse=True)[:keep]
             elif what == "damage" and len(checkpoints.steps()) > 1:
                 newest = folder / f"{checkpoints.steps()[0]:012d}"
-                files = sorted([*newest.iterdir()])
-                damage(files[number % len(files)])
+                files = sorted(newest.iterdir())
+                flip(files[number % len(files)])
                 what, number = "kill", 0
             if what == "kill":
                 ring, checkpoints = kill(folder, checkpoints, ring, copies, number)
@@ -304,10 +299,11 @@ def write_save_kill_and_damage(folder, k, keep, steps) -> None:
     assert names == checkpoints._named(0) | {x for s in checkpoints.steps() for x in checkpoints._named(s)}
 
 
-def damage(file) -> None:
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
+def flip(path: Path, where: int | None = None) -> None:
+    """Change a bit of a file, in its middle where no place is given."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 if where is None else where] ^= 1
+    path.write_bytes(content)
 
 
 def kill(folder, checkpoints: Checkpoints, ring: Ring, copies, leftovers: int) -> tuple[Ring, Checkpoints]:
@@ -336,12 +332,3 @@ def newest_whole(checkpoints: Checkpoints) -> Saved | None:
         except CheckpointError:
             pass
     return None
-
-
-def test_reading_leaves_no_file_open(tmp_path):
-    ring, writer = Ring(16), RingWriter(tmp_path, "rank_0-ring")
-    ring.write(16)
-    writer.write(ring.state())
-    before = len(os.listdir("/proc/self/fd"))
-    Ring(16).load(on_disk(tmp_path, writer, ring))
-    assert len(os.listdir("/proc/self/fd")) == before

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlpyt.logging
-from rlpyt.logging import ConsoleTable, CsvSink, TensorBoardSink
-from rlpyt.logging.sinks import print_line
+from rlpyt.logging import ConsoleTable, CsvSink
+from rlpyt.logging.sinks import STATISTICS, print_line
 
 ROOT = Path(rlpyt.logging.__file__).parents[2]
 
@@ -48,19 +48,15 @@ def test_row_without_new_keys_only_appends(tmp_path):
     assert sink.path.read_text() == "a\n1\n2\n"
 
 
-def test_existing_file_is_continued_without_its_torn_row(tmp_path):
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [("b,a\n1,2\n3,", "b,a,c\n1,2,\n5,4,6\n"), ("Diagnostics/Cu", "a,b,c\n4,5,6\n")],
+)
+def test_existing_file_is_continued_without_its_torn_row(tmp_path, content, expected):
     path = tmp_path / "progress.csv"
-    path.write_text("b,a\n1,2\n3,")
-    sink = CsvSink(path)
-    sink.write({"a": 4, "b": 5, "c": 6}, 2)
-    assert read(path) == [["b", "a", "c"], ["1", "2", ""], ["5", "4", "6"]]
-
-
-def test_file_without_one_whole_line_starts_again(tmp_path):
-    path = tmp_path / "progress.csv"
-    path.write_text("Diagnostics/Cu")
-    CsvSink(path).write({"a": 1}, 1)
-    assert path.read_text() == "a\n1\n"
+    path.write_text(content)
+    CsvSink(path).write({"a": 4, "b": 5, "c": 6}, 2)
+    assert path.read_text() == expected
 
 
 def test_file_that_was_moved_away_starts_again_with_a_header(tmp_path):
@@ -115,25 +111,21 @@ def test_csv_against_a_list_of_dictionaries(tmp_path_factory, rows, reopen_at, k
         assert not path.exists()
 
 
-def test_console_table():
-    texts: list[str] = []
-    ConsoleTable(texts.append).write({"CumSteps": 1000, "loss": 1 / 3, "note": "ok"}, 1000)
-    assert texts == [
-        "step 1000\n------------------\nCumSteps      1000\nloss      0.333333\nnote            ok\n------------------"
-    ]
-
-
 def test_console_table_gives_every_name_one_line_of_statistics():
     texts: list[str] = []
-    row = {"CumSteps": 8} | {
-        f"Return{s}": x for s, x in zip(("Average", "Std", "Median", "Min", "Max"), range(5), strict=True)
-    }
-    ConsoleTable(texts.append).write(row | {"lonelyAverage": 7}, 8)
-    assert texts[0].split("\n")[2:6] == [
-        "CumSteps       8",
-        "lonelyAverage  7",
+    row: dict[str, float | int | str] = {"CumSteps": 1000, "loss": 1 / 3, "note": "ok"}
+    row |= {f"Return{name}": i for i, name in enumerate(STATISTICS)}
+    ConsoleTable(texts.append).write(row | {"lonelyAverage": 7}, 1000)
+    assert texts[0].split("\n") == [
+        "step 1000",
+        rule := "-" * 38,
+        "CumSteps           1000",
+        "loss           0.333333",
+        "note                 ok",
+        "lonelyAverage         7",
         "        Average  Std  Median  Min  Max",
         "Return        0    1       2    3    4",
+        rule,
     ]
 
 
@@ -177,23 +169,3 @@ with logger_context(sys.argv[1], 0) as logger:
         assert process.wait(30) == 0, errors
     assert "Broken" not in errors
     assert read(tmp_path / "run_0" / "progress.csv") == [["a"], ["0"], ["1"], ["2"]]
-
-
-def test_tensorboard_has_the_columns_in_groups(tmp_path):
-    module = "tensorboard.backend.event_processing.event_accumulator"
-    accumulator = pytest.importorskip(module, reason="needs the extra tensorboard")
-    sink = TensorBoardSink(tmp_path)
-    sink.write({"ReturnAverage": 1.5, "Diagnostics/CumSteps": 100, "note": "text"}, 100)
-    sink.write({"ReturnAverage": float("nan")}, 200)
-    sink.close()
-    events = accumulator.EventAccumulator(str(tmp_path))
-    events.Reload()
-    assert events.Tags()["scalars"] == ["Return/Average", "Diagnostics/CumSteps"]
-    assert [event.step for event in events.Scalars("Return/Average")] == [100, 200]
-    assert events.Scalars("Return/Average")[0].value == 1.5
-
-
-def test_missing_tensorboard_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(ImportError, match=r"TensorBoardSink.*pip install rlpyt\[tensorboard\]"):
-        TensorBoardSink(tmp_path)

@@ -72,10 +72,15 @@ def test_a_run_that_goes_on_shows_each_row_once(tmp_path):
         if resume:
             sink.rewind(20)
         for step in steps:
-            sink.write({"x": float(step + resume)}, step)
+            row: dict[str, Any] = {"x": float(step + resume), "ReturnAverage": float("nan"), "note": "text"}
+            sink.write(row | {"valueLossAverage": 1.0, "Loss/valueLoss/Average": 2.0}, step)
         sink.close()
-    events = events_in(tmp_path).Scalars("x")
-    assert [(event.step, event.value) for event in events] == [(10, 10), (20, 20), (30, 31), (40, 41)]
+    events = events_in(tmp_path)
+    assert [(event.step, event.value) for event in events.Scalars("x")] == [(10, 10), (20, 20), (30, 31), (40, 41)]
+    assert events.Tags()["tensors"] == ["note/text_summary"]
+    values = {tag: [event.value for event in events.Scalars(tag)] for tag in events.Tags()["scalars"][2:]}
+    # Columns of one tag are two curves.
+    assert values == {"Loss/valueLoss/Average_2": [1.0] * 4, "Loss/valueLoss/Average": [2.0] * 4}
 
 
 def test_histograms_of_parameters_gradients_and_actions(tmp_path):
@@ -116,14 +121,24 @@ class Drawn(CountingEnv):
 
 
 @pytest.mark.parametrize(("n_frames", "shown"), [(500, 6), (3, 3)])
-def test_videos_of_episodes_leave_the_numbers_of_the_run(tmp_path, n_frames, shown):
-    hook = EpisodeVideo(Drawn, {"lengths": [5]}, every_n_rows=2, n_frames=n_frames)
+def test_videos_of_episodes_leave_the_numbers_and_the_random_streams_of_the_run(tmp_path, monkeypatch, n_frames, shown):
+    moved: list[bool] = []
+
+    def on_row(self: EpisodeVideo, *args: Any) -> None:
+        before = repr(global_streams())
+        write(self, *args)
+        moved.append(repr(global_streams()) != before)
+
+    write = EpisodeVideo.on_row
+    monkeypatch.setattr(EpisodeVideo, "on_row", on_row)
+    hook = EpisodeVideo(Drawn, {"lengths": [5]}, every_n_rows=2, n_frames=n_frames, deterministic=False)
     rows = []
     for name, hooks in (("without", []), ("with", [hook])):
         run(tmp_path / name, hooks=hooks, n_steps=120)
         columns = read_progress(tmp_path / name / "run_0")
         rows.append({key: list(x) for key, x in columns.items() if "Time" not in key and "PerSecond" not in key})
     assert repr(rows[0]) == repr(rows[1]), "repr, as nan is in it"
+    assert moved == [False] * 3
     images = events_in(tmp_path / "with" / "run_0" / "video").Images("Evaluation/Episode")
     assert [image.step for image in images] == [40, 120]
     for image in images:
@@ -165,20 +180,6 @@ def test_a_video_that_cannot_be_is_refused_before_the_run_starts(tmp_path, EnvCl
     assert not (tmp_path / "run_0" / "progress.csv").exists()
 
 
-def test_videos_leave_the_global_random_streams(tmp_path, monkeypatch):
-    moved: list[bool] = []
-
-    def on_row(self: EpisodeVideo, *args: Any) -> None:
-        before = repr(global_streams())
-        write(self, *args)
-        moved.append(repr(global_streams()) != before)
-
-    write = EpisodeVideo.on_row
-    monkeypatch.setattr(EpisodeVideo, "on_row", on_row)
-    run(tmp_path, hooks=[EpisodeVideo(Drawn, {"lengths": [5]}, every_n_rows=1, deterministic=False)], n_steps=120)
-    assert moved == [False] * 3
-
-
 @pytest.mark.parametrize("make", [lambda n: EpisodeVideo(Drawn, every_n_rows=n), lambda n: Histograms(every_n_rows=n)])
 def test_a_run_that_goes_on_keeps_the_distance_of_rows(tmp_path, make):
     folder = "video" if isinstance(make(1), EpisodeVideo) else "histograms"
@@ -203,19 +204,10 @@ def test_a_video_needs_a_callable():
         EpisodeVideo(None)  # type: ignore[arg-type]
 
 
-def test_hooks_that_need_tensorboard_say_what_to_install(monkeypatch):
+@pytest.mark.parametrize(
+    "make", [Histograms, lambda: EpisodeVideo(CountingEnv), lambda: TensorBoardSink("run")], ids=lambda make: ""
+)
+def test_what_needs_tensorboard_says_what_to_install(make, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(ImportError, match=r"Histograms: .*pip install rlpyt\[tensorboard\]"):
-        Histograms()
-    with pytest.raises(ImportError, match=r"EpisodeVideo: .*pip install rlpyt\[tensorboard\]"):
-        EpisodeVideo(CountingEnv)
-
-
-def test_columns_of_one_tag_are_two_curves(tmp_path):
-    sink = TensorBoardSink(tmp_path)
-    for step in (1, 2):
-        sink.write({"valueLossAverage": 1.0, "Loss/valueLoss/Average": 2.0}, step)
-    sink.close()
-    events = events_in(tmp_path)
-    values = {tag: [event.value for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
-    assert values == {"Loss/valueLoss/Average": [2.0, 2.0], "Loss/valueLoss/Average_2": [1.0, 1.0]}
+    with pytest.raises(ImportError, match=r"(Histograms|EpisodeVideo|TensorBoardSink): .*pip install rlpyt\[tensor"):
+        make()

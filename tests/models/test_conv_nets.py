@@ -73,28 +73,6 @@ def test_floats_are_taken_as_they_are_and_left_alone() -> None:
     assert torch.equal(image, before)
 
 
-@pytest.mark.parametrize("lead", [(), (1,), (3,), (2, 3)])
-def test_any_leading_dims(lead: tuple[int, ...]) -> None:
-    net = small_net()
-    image = images(*lead)
-    output = net(image)
-    assert output.shape == (*lead, 5)
-    flat = net(image.reshape(-1, 2, 12, 10)).reshape(*lead, 5)
-    torch.testing.assert_close(output, flat)
-
-
-def test_channels_last_and_bfloat16_are_close() -> None:
-    net = Conv2dHeadModel((4, 36, 36), **NATURE, hidden_sizes=64, output_size=5)
-    image = images(6, shape=(4, 36, 36))
-    expected = net(image)
-    net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    torch.testing.assert_close(net(image), expected, rtol=1e-4, atol=1e-5)
-    with torch.autocast("cpu", torch.bfloat16):
-        output = net(image)
-    assert output.dtype == torch.float32
-    torch.testing.assert_close(output, expected, rtol=2e-2, atol=2e-2)
-
-
 @pytest.mark.parametrize(
     ("h", "w", "kernel", "stride", "padding", "expected"),
     [

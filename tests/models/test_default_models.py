@@ -17,7 +17,6 @@ from rlpyt.models import (
     AtariLstmModel,
     AtariR2d1Model,
     DuelingHeadModel,
-    Model,
     MujocoFfModel,
     MujocoLstmModel,
     NoisyLinear,
@@ -255,20 +254,3 @@ class TestNamedModels:
         features, _ = model.features(1e6 * x, torch.zeros(3, 4, 2), torch.zeros(3, 4))
         assert features.shape == (3, 4, 6)
         assert features.abs().max() == 2
-
-
-def test_a_model_of_ones_own_needs_no_more_than_forward() -> None:
-    class Own(Model):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = nn.Linear(4, 2)
-
-        def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
-            return self.net(observation), prev_reward
-
-    model = Own()
-    assert not model.recurrent
-    assert model.initial_rnn_state(3) is None
-    before = [p.clone() for p in model.parameters()]
-    model.update_obs_rms(torch.randn(5, 4), torch.ones(5, dtype=torch.bool))
-    assert all(torch.equal(a, b) for a, b in zip(before, model.state_dict().values(), strict=True))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import Any
 
@@ -12,8 +11,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from torch import nn
 
-from rlpyt.functional import quantile_huber_loss, select_at_indexes
-from rlpyt.models import DuelingHeadModel, IqnModel, NoisyLinear, Quantiles, TauSource, draw_randomness
+from rlpyt.models import IqnModel, NoisyLinear, Quantiles, TauSource, draw_randomness
 
 VECTOR = Box(-1, 1, (3,))
 IMAGE = Box(0, 255, (4, 84, 84), np.uint8)
@@ -80,20 +78,6 @@ def test_stratified_fractions_lie_one_in_each_part() -> None:
     assert torch.equal(TauSource(5, 4, stratified=True)(torch.zeros(2)), TauSource(5, 4)(torch.zeros(2)))
 
 
-def test_the_loss_has_less_variance_with_stratified_fractions_and_the_same_mean() -> None:
-    """Of the quantiles x = tau of a uniform distribution, against fractions of another draw."""
-    free, stratified = TauSource(8, 8), TauSource(8, 8, stratified=True)
-    rows = torch.zeros(20_000)
-    losses = []
-    for k, taus in enumerate((free, stratified)):
-        taus.draw(seeded(k))
-        x, y = taus(rows), taus(rows)
-        losses.append(quantile_huber_loss(x, x, y, None).double())
-    tolerance = 5 * losses[0].std().item() / math.sqrt(len(rows))
-    assert losses[1].mean().item() == pytest.approx(losses[0].mean().item(), abs=tolerance)
-    assert losses[1].std() < 0.5 * losses[0].std()
-
-
 def test_rows_have_fractions_of_their_own() -> None:
     taus = TauSource(3, 3)
     taus.draw(seeded())
@@ -145,46 +129,6 @@ def test_quantiles_against_a_loop(dueling: bool, recurrent: str | None, random: 
         assert all(torch.equal(a, b) for a, b in zip(output[1], state, strict=True) if a is not None)
 
 
-@pytest.mark.parametrize("recurrent", [None, "lstm"])
-@pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
-def test_leading_dimensions_under_both_kinds_of_fractions(recurrent: str | None, lead: tuple[int, ...]) -> None:
-    model = small(recurrent=recurrent)
-    for generator, n in [(None, 7), (seeded(), 5)]:
-        draw_randomness(model, generator)
-        output = model(*inputs(*lead))
-        quantiles = output if recurrent is None else output[0]
-        assert quantiles.value.shape == (*lead, 4, n)
-        assert quantiles.tau.shape == (*lead, n)
-
-
-def test_acting_is_the_same_every_time_and_training_is_not() -> None:
-    model, rows = small(), inputs(3)
-    assert torch.equal(model(*rows).value, model(*rows).value)
-    draw_randomness(model, seeded())
-    first = model(*rows)
-    assert not torch.equal(first.value, model(*rows).value)
-    draw_randomness(model, seeded())
-    assert torch.equal(first.value, model(*rows).value)
-
-
-def test_a_copy_draws_from_a_generator_of_its_own() -> None:
-    model, rows = small(), inputs(3)
-    draw_randomness(model, seeded())
-    clone = copy.deepcopy(model)
-    first = model(*rows)
-    assert torch.equal(clone(*rows).value, first.value)
-
-
-def test_the_mean_advantage_is_zero_at_each_fraction() -> None:
-    model = small(dueling=True)
-    head = model.head
-    assert isinstance(head, DuelingHeadModel)
-    x, _ = model.features(*inputs(3))
-    quantiles = model(*inputs(3))
-    phi = model.embedding(torch.cos(quantiles.tau.unsqueeze(-1) * model.frequencies))
-    torch.testing.assert_close(quantiles.value.mean(-2), head.value(x.unsqueeze(-2) * phi).squeeze(-1))
-
-
 def test_noise_and_fractions_are_drawn_from_one_generator() -> None:
     model, rows = small(noisy=True), inputs(3)
     plain = model(*rows).value
@@ -201,28 +145,6 @@ def test_the_networks_of_the_paper() -> None:
     assert sizes == [(512, 3136), (6, 512), (3136, 64)]
     assert (model.taus.n_tau, model.taus.n_midpoints) == (64, 32)
     assert not [name for name in model.state_dict() if "frequencies" in name or "taus" in name]
-
-
-def test_it_learns_the_quantiles_of_a_reward() -> None:
-    model = small(hidden_sizes=(16, 32), n_tau=8, n_cosines=16)
-    generator = seeded()
-    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
-    B = 32
-    rows = torch.zeros(B, 3) + 0.5, torch.zeros(B, 4), torch.zeros(B)
-    action = torch.arange(B) % 2
-    for _ in range(500):
-        draw_randomness(model, generator)
-        output = model(*rows)
-        reward = torch.rand(B, 8, generator=generator) * (1 + action).unsqueeze(-1)  # uniform up to 1, or up to 2
-        loss = quantile_huber_loss(select_at_indexes(action, output.value), output.tau, reward, 0.05).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    draw_randomness(model, None)
-    with torch.no_grad():
-        output = model(*(x[0] for x in rows))
-    torch.testing.assert_close(output.value[0], output.tau, rtol=0, atol=0.1)
-    torch.testing.assert_close(output.value[1], 2 * output.tau, rtol=0, atol=0.15)
 
 
 def test_refuses_atoms_and_other_actions() -> None:

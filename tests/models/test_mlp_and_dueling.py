@@ -52,17 +52,6 @@ def test_the_output_layer_is_float32_under_autocast_and_the_hidden_ones_are_not(
     assert torch.equal(output, nn.functional.linear(hidden.float(), last.weight, last.bias))
 
 
-@pytest.mark.parametrize("lead", [(), (4,), (2, 4)])
-def test_dueling_identity(lead: tuple[int, ...]) -> None:
-    head = DuelingHeadModel(3, (16,), 5)
-    x = torch.randn(lead + (3,))
-    q = head(x)
-    assert q.shape == (*lead, 5)
-    torch.testing.assert_close(q.mean(-1, keepdim=True), head.value(x))
-    advantage = head.advantage(head.advantage_hidden(x))
-    torch.testing.assert_close(q - q[..., :1], advantage - advantage[..., :1])
-
-
 def test_noisy_mlp_layers() -> None:
     net = MlpModel(3, (64, 32), 5, nn.Tanh, noisy=True)
     noisy = [layer for layer in net if isinstance(layer, NoisyLinear)]

@@ -68,29 +68,6 @@ def test_sizes_are_those_of_rlpyt_0_1(hidden_sizes, observation_shape):
     assert count(QofMuMlpModel(observation_shape, hidden_sizes, 3, n_models=5)) == 5 * linear(size + 3, *hidden, 1)
 
 
-@pytest.mark.parametrize("lead", LEADS[1:])
-def test_shapes_under_leading_dimensions(lead):
-    x, prev_action, prev_reward = rows(VECTOR, lead)
-    action = prev_action.tanh()
-    assert MuMlpModel((3,), 8, A)(x, prev_action, prev_reward).shape == (*lead, A)
-    mean, log_std = PiMlpModel((3,), 8, A)(x, prev_action, prev_reward)
-    assert mean.shape == log_std.shape == (*lead, A)
-    q = QofMuMlpModel((3,), 8, A, n_models=4)(x, prev_action, prev_reward, action)
-    assert q.shape == (4, *lead)
-    assert QofMuMlpModel((3,), 8, A)(x, prev_action, prev_reward, action).shape == (1, *lead)
-
-
-def test_action_values_of_a_single_row():
-    x, prev_action, prev_reward = rows(VECTOR, ())
-    assert QofMuMlpModel((3,), 8, A, n_models=4)(x, prev_action, prev_reward, prev_action).shape == (4,)
-
-
-def test_policies_of_a_single_row():
-    x, prev_action, prev_reward = rows(VECTOR, ())
-    assert MuMlpModel((3,), 8, A)(x, prev_action, prev_reward).shape == (A,)
-    assert [y.shape for y in PiMlpModel((3,), 8, A)(x, prev_action, prev_reward)] == [(A,), (A,)]
-
-
 def test_policies_and_values_by_hand():
     """One hidden unit with weights that can be added up."""
     x, nothing = torch.tensor([[1.0, 2.0]]), torch.zeros(1)
@@ -150,25 +127,6 @@ def test_a_vector_is_its_own_features_and_nothing_is_shared(lead):
     assert torch.equal(goal(*rows(SPACES["goal"], lead)), torch.cat(list(observation), -1))
 
 
-@pytest.mark.parametrize("lead", LEADS)
-@pytest.mark.parametrize("recurrent", [None, "lstm", "gru"])
-@pytest.mark.parametrize("name", SPACES)
-def test_features_of_every_observation(name, recurrent, lead):
-    model, inputs = features_of(name, recurrent=recurrent, rnn_size=6, image_feature_size=7), rows(SPACES[name], lead)
-    output = model(*inputs)
-    x = output[0] if recurrent else output
-    assert model.output_size == (6 if recurrent else {"vector": 3, "goal": 9}.get(name, 7))
-    assert x.shape == (*lead, model.output_size)
-    assert x.dtype == torch.float32
-    if "image" in name or name == "dict" or recurrent:
-        x.sum().backward()
-        assert all(p.grad is not None for p in model.parameters())
-    if recurrent:
-        B = (1, *lead)[-1]
-        assert output[1].h.shape == (1, B, 6)
-        assert (output[1].c is None) == (recurrent == "gru")
-
-
 def test_image_features_are_those_of_drq():
     """Four convolutions of 32 channels of 3 x 3, the first with stride 2; 50 features, normalised, within (-1, 1)."""
     space = spaces.Box(0, 255, (9, 84, 84), np.uint8)
@@ -194,25 +152,6 @@ def test_hidden_layers_lie_over_the_encoder():
     assert model(*rows(VECTOR, (50,))).min() < 0
 
 
-def test_recurrent_features_see_previous_action_and_reward():
-    model = features_of("vector", recurrent="lstm", rnn_size=6)
-    x, prev_action, prev_reward = rows(VECTOR, (3, 4))
-    assert model.uses_prev_action
-    assert count(model) == 4 * 6 * (3 + A + 1 + 6 + 2)
-    first = model(x, prev_action, prev_reward)[0]
-    assert not torch.allclose(first, model(x, 0 * prev_action, prev_reward)[0])
-    assert not torch.allclose(first, model(x, prev_action, 0 * prev_reward)[0])
-
-
-def test_normalised_vectors_have_running_statistics():
-    model = features_of("vector", normalize_observation=True)
-    x, prev_action, prev_reward = rows(VECTOR, (500,))
-    model.update_obs_rms(5 + 3 * x)
-    normal = model(5 + 3 * x, prev_action, prev_reward)
-    torch.testing.assert_close(normal.mean(0), torch.zeros(3), atol=0.02, rtol=0)
-    torch.testing.assert_close(normal.std(0), torch.ones(3), atol=0.02, rtol=0)
-
-
 @pytest.mark.parametrize("recurrent", [None, "lstm"])
 def test_an_actor_is_its_policy_over_its_features(recurrent):
     body = features_of("vector", hidden_sizes=5, recurrent=recurrent, rnn_size=6)
@@ -226,27 +165,6 @@ def test_an_actor_is_its_policy_over_its_features(recurrent):
         starts = torch.tensor([[True] * 4, [False] * 4, [False] * 4])
         torch.testing.assert_close(actor(*inputs, state, starts)[0], mu)
         assert not torch.allclose(actor(*inputs, state, torch.zeros_like(starts))[0], mu)
-
-
-@pytest.mark.parametrize("name", SPACES)
-@pytest.mark.parametrize("recurrent", [None, "lstm"])
-def test_outputs_under_autocast_are_float32(name, recurrent):
-    body = features_of(name, recurrent=recurrent, rnn_size=6)
-    sizes = ((body.output_size,), (16, 16), A)
-    mu, pi, q = ActorModel(body, MuMlpModel(*sizes)), PiMlpModel(*sizes), QofMuMlpModel(*sizes, n_models=2)
-    inputs = rows(SPACES[name], (4,))
-
-    def outputs() -> list[torch.Tensor]:
-        x = body(*inputs)[0] if recurrent else body(*inputs)
-        first = mu(*inputs)
-        return [first[0] if recurrent else first, *pi(x, None, None), q(x, None, None, inputs[1].tanh())]
-
-    exact = outputs()
-    with torch.autocast("cpu", torch.bfloat16):
-        rough = outputs()
-    assert all(x.dtype == torch.float32 for x in rough)
-    for a, b in zip(rough, exact, strict=True):
-        torch.testing.assert_close(a, b, rtol=0.05, atol=0.05)
 
 
 # ---- what models declare ----

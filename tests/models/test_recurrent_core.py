@@ -94,21 +94,6 @@ def test_equals_the_row_by_row_reference(
         torch.testing.assert_close(result, reference, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
-def test_many_starts_give_what_few_give(kind: str) -> None:
-    torch.manual_seed(0)
-    core = RecurrentCore(20, 64, kind=kind)
-    x, start, state = torch.randn(30, 8, 20), torch.rand(30, 8) < 0.1, random_state(core, 8)
-    results = {}
-    for name in WAYS:
-        with way(name, core), torch.no_grad():
-            output, final = core(x, state, start)
-            results[name] = [output, *buffer_leaves(final)]
-    for name in WAYS[1:]:
-        for result, reference in zip(results[name], results["few"], strict=True):
-            torch.testing.assert_close(result, reference, rtol=0, atol=1e-6)
-
-
 def test_the_gradient_by_hand_is_the_numerical_one() -> None:
     torch.manual_seed(0)
     T, B, F, H = 4, 2, 3, 2

@@ -118,4 +118,4 @@ def test_runs_of_a_grid_save_their_work_and_the_next_launch_goes_on(cluster, tmp
     assert all((path / "saved").exists() for path in grid.folder.glob("*/run_0"))
     grid.go()
     assert grid.launch("1aut", n=1) == 0
-    assert [text.count("\n") for text in grid.rows()] == [8, 8]
+    assert grid.n_rows() == [8, 8]

@@ -100,24 +100,6 @@ def test_what_a_copy_has_on_the_device_comes_from_memory(kind, copy_of):
     check(copy, rows, 13)
 
 
-def test_observations_without_an_entry_are_read():
-    rows, _ = rows_and_frames("whole")
-    rows = rows._replace(observation=np.zeros((*rows.reward.shape, 0), np.float32))
-    storage = storage_of(rows, 1)
-    storage.write(rows[:13])
-    check(storage, rows, 13)
-
-
-def test_a_batch_stays_as_it_is_when_its_rows_are_overwritten():
-    rows, n_frames = rows_and_frames("frames")
-    storage = storage_of(rows, n_frames)
-    storage.write(rows[:T])
-    T_idxs = np.arange(2, T)
-    read = storage.observation(T_idxs[:, None], np.arange(B))
-    storage.write(rows[T : 2 * T])
-    np.testing.assert_array_equal(read.numpy(), rows.observation[T_idxs])
-
-
 def test_rows_that_are_no_stacks_are_refused_and_nothing_changes():
     rows, n_frames = rows_and_frames("frames")
     storage = storage_of(rows, n_frames)

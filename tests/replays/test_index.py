@@ -48,22 +48,6 @@ def test_draws_all_valid_places_in_reach_equally_often_and_no_other(IndexCls, sh
 
 
 @pytest.mark.parametrize("IndexCls", [UniformIndex, PrioritizedIndex])
-def test_all_places_may_be_valid(IndexCls):
-    drawn = over(IndexCls, None, 3, 6).draw(100)
-    assert set(drawn.places) == {3, 4, 5}
-    assert set(drawn.B_idxs) == {0}
-
-
-@pytest.mark.parametrize("IndexCls", [UniformIndex, PrioritizedIndex])
-def test_finds_the_only_valid_place_of_many(IndexCls):
-    valid = np.zeros((1000, 16), bool)
-    valid[999, 15] = True
-    drawn = over(IndexCls, valid, 500, 1000).draw(32)
-    assert set(drawn.places) == {999}
-    assert set(drawn.B_idxs) == {15}
-
-
-@pytest.mark.parametrize("IndexCls", [UniformIndex, PrioritizedIndex])
 def test_no_valid_place(IndexCls):
     valid = np.ones((10, 3), bool)
     valid[2:6] = False
@@ -71,21 +55,9 @@ def test_no_valid_place(IndexCls):
         over(IndexCls, valid, 2, 6).draw(32)
 
 
-@pytest.mark.parametrize("IndexCls", [UniformIndex, PrioritizedIndex])
-def test_batch_size_below_one(IndexCls):
+def test_batch_size_below_one():
     with pytest.raises(ValueError, match="got batch_size=0; expected at least 1"):
-        over(IndexCls, np.ones((10, 3), bool), 0, 10).draw(0)
-
-
-@pytest.mark.parametrize("IndexCls", [UniformIndex, PrioritizedIndex])
-def test_state_continues_the_stream(IndexCls):
-    valid = np.random.default_rng(0).random((20, 2)) < 0.5
-    first, second = over(IndexCls, valid, 3, 12), over(IndexCls, valid, 1, 2, seed=2)
-    first.draw(7)
-    second.set_range(first.first, first.end)  # a replay sets them from the rows that it holds
-    second.load_state_dict(first.state_dict())
-    for a, b in zip(first.draw(64), second.draw(64), strict=True):
-        np.testing.assert_array_equal(a, b)
+        over(UniformIndex, np.ones((10, 3), bool), 0, 10).draw(0)
 
 
 # ---- of one's own ----
@@ -158,11 +130,6 @@ def test_the_arrays_of_an_own_index_stay_as_they_are():
     assert not (drawn.places % 2).any()
     assert InOrder.kept.tolist() == list(range(10))
     assert not np.shares_memory(drawn.places, InOrder.kept)
-
-
-def test_an_index_without_priorities_says_so():
-    with pytest.raises(TypeError, match="draws with a OwnIndex; expected a PrioritizedIndex, or another that takes"):
-        over(OwnIndex, None, 0, 3).update_priorities(Places(np.arange(2), np.zeros(2, np.int64)), np.ones(2))
 
 
 # ---- prioritised ----
@@ -272,25 +239,6 @@ def test_priorities_are_those_of_a_list(seed, S, B, default, given_ones, masked,
         for (place, b), priority in reference.items():
             leaves[place % S, b] = priority**0.5
         np.testing.assert_allclose(leaves_of(index).reshape(S, B), leaves, rtol=1e-12)
-
-
-def test_a_place_whose_error_was_zero_is_drawn_again():
-    index = with_priorities([1, 1, 1])
-    while (leaves_of(index) == 1).any():
-        index.update_priorities(places_of(index.draw(3)), np.zeros(3))
-    assert (leaves_of(index) > 0).all()
-    drawn = index.draw(200)
-    assert len(set(drawn.places)) == 3
-
-
-def test_priorities_find_their_places_although_others_were_drawn_meanwhile():
-    index = with_priorities([1.0] * 50, alpha=1.0)
-    batches = [index.draw(8) for _ in range(4)]
-    expected = np.ones(50)
-    for number, drawn in enumerate(reversed(batches), start=2):
-        index.update_priorities(places_of(drawn), np.full(8, float(number)))
-        expected[drawn.places] = number
-    assert leaves_of(index).tolist() == expected.tolist()
 
 
 def test_a_priority_whose_row_was_overwritten_is_dropped_and_counted():

@@ -3,17 +3,14 @@ from __future__ import annotations
 import errno
 import os
 import pickle
-import re
 import subprocess
 import sys
-from typing import Any
 
 import numpy as np
 import pytest
 
 from rlpyt.replays import mapped_file
 from rlpyt.utils.shared_memory import dumps
-from tests.replays.replay_kit import Observation
 
 HOLD = """
 import sys
@@ -24,18 +21,6 @@ array[:] = 3
 print("ready", flush=True)
 sys.stdin.read()
 """
-
-
-def test_arrays_are_zero_and_like_the_example(tmp_path):
-    example: Any = Observation(np.zeros((2, 3), np.int16), np.float32(7))
-    buffer: Any = mapped_file(tmp_path)(example, (5, 4))
-    assert buffer._fields == example._fields
-    assert (buffer.image.shape, buffer.image.dtype) == ((5, 4, 2, 3), np.int16)
-    assert (buffer["a.number"].shape, buffer["a.number"].dtype) == ((5, 4), np.float32)
-    assert not buffer.image.any()
-    buffer[2, 1] = example
-    assert buffer["a.number"].sum() == 7
-    assert mapped_file(str(tmp_path))(np.uint8(0), 0).shape == (0,)
 
 
 def test_other_processes_can_be_given_the_arrays(tmp_path):
@@ -70,13 +55,3 @@ def test_more_than_the_disk_has(tmp_path):
     with pytest.raises(OSError, match=r"1,152,921,504,606,846,976 bytes were asked for, and [\d,]+ are free") as raised:
         mapped_file(tmp_path)(np.uint8(0), (2**30, 2**30))
     assert raised.value.errno == errno.ENOSPC
-
-
-def test_disk_that_fills_up_meanwhile(tmp_path, monkeypatch):
-    def full(fd: int, offset: int, size: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    place = re.escape(str(tmp_path))
-    with pytest.raises(OSError, match=rf"in {place}: 1,000 bytes were asked for, and [\d,]+ are free"):
-        mapped_file(tmp_path)(np.uint8(0), (10, 100))

@@ -16,7 +16,6 @@ from rlpyt.old_rlpyt import check_class
 from rlpyt.replays import (
     Index,
     Places,
-    PrioritizedIndex,
     ReplayBuffer,
     SamplesFromReplay,
     Sequences,
@@ -57,15 +56,6 @@ def learned(algo: Any, n_itr: int = 8) -> Any:
     for itr in range(n_itr):
         optimize(algo, itr, sampler.obtain_samples(itr)[0])
     return algo
-
-
-def test_an_own_index_draws_what_it_says_and_no_final_row():
-    replay = learned(DQN(**REPLAY, IndexCls=Newest)).replay
-    assert type(replay.index) is Newest
-    drawn = replay.index.draw(2000)
-    assert replay.storage.rows.valid[drawn.places, drawn.B_idxs].all()
-    assert set(drawn.places) == set(range(replay.index.end - 10, replay.index.end))
-    assert not replay.storage.rows.valid[replay.index.end - 10 : replay.index.end].all()
 
 
 def test_an_own_index_gets_priorities_and_the_exponent_of_its_weights():
@@ -124,24 +114,6 @@ def test_a_prioritized_index_of_thirty_lines_draws_by_its_priorities_and_no_fina
     assert share == pytest.approx(n_high / (n_high + 0.1 * (n_all - n_high)), rel=0.1)
 
 
-class Watched(ReplayBuffer):
-    """Counts the batches that it gives."""
-
-    n_batches = 0
-
-    def sample_batch(self, batch_size: int) -> Any:
-        self.n_batches += 1
-        return super().sample_batch(batch_size)
-
-
-def test_an_own_replay_is_called_with_the_parts():
-    algo = learned(DQN(**REPLAY, ReplayCls=Watched, prioritized_replay=True))
-    assert type(algo.replay) is Watched
-    assert algo.replay.n_batches == algo.update_counter > 0
-    assert isinstance(algo.replay.index, PrioritizedIndex)
-    assert (algo.replay.index._priorities != 1).any()
-
-
 class RowList(Replay):
     """Replay of nothing but the interface: rows in a list, which it gives in order, one environment after the other."""
 
@@ -198,20 +170,6 @@ def test_a_batch_keeps_its_places_on_the_cpu_and_they_say_where_it_is_from(repla
     again = algo.replay.extract_batch(start.numpy() % storage.T, env.numpy())
     assert torch.equal(again.agent_inputs.observation, batch.agent_inputs.observation)
     assert torch.equal(again.action, batch.action)
-
-
-def test_the_priority_of_an_overwritten_row_is_dropped_and_counted_in_the_state():
-    algo = learned(DQN(**REPLAY, prioritized_replay=True))
-    replay = algo.replay
-    batch = replay.sample_batch(8)
-    sampler = set_up(DQN(**REPLAY), DqnAgent(model_kwargs=SMALL), RandomEnv, n_itr=60)
-    for itr in range(60):
-        replay.append_samples(algo.samples_to_buffer(sampler.obtain_samples(itr)[0]))
-    before = replay.index._priorities.copy()
-    replay.update_priorities(batch.places, torch.full((8,), 7.0))
-    assert replay.n_priorities_dropped == 8
-    assert (replay.index._priorities == before).all()
-    assert algo.state_dict()["replay"]["index"]["n_priorities_dropped"] == 8
 
 
 class SequenceDQN(DQN):

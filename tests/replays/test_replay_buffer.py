@@ -144,22 +144,6 @@ def test_hand_numbers():
     assert batch.agent_inputs.prev_reward.tolist() == [1, 2, 0, 8]
 
 
-def test_window_and_previous_row_go_on_across_two_batches():
-    whole, split = make_replay(hand_rows(), T=10, n=3), make_replay(hand_rows(), T=10, n=3)
-    whole.append_samples(hand_rows())
-    for t in range(8):
-        split.append_samples(hand_rows()[t : t + 1])
-    idxs = np.array([1, 2, 4]), np.zeros(3, np.int64)
-    assert_same_batches(whole.extract_batch(*idxs), split.extract_batch(*idxs))
-
-
-def test_discount_may_be_changed_at_any_time():
-    replay = make_replay(hand_rows(), T=10, n=2, discount=0.5)
-    replay.append_samples(hand_rows())
-    replay.discount = 0.25
-    assert replay.extract_batch(np.array([1]), np.array([0])).return_.tolist() == [3]
-
-
 def test_batch_is_a_copy():
     replay = make_replay(hand_rows(), T=10)
     replay.append_samples(hand_rows())
@@ -207,13 +191,6 @@ def test_state_dict_holds_no_more_than_what_is_filled():
     replay.append_samples(rows)
     _, size = saved_and_loaded(replay)
     assert 8 * 4000 < size < 2 * 8 * 4000
-
-
-def test_sizes_are_in_rows_over_all_environments():
-    example = SamplesToBuffer(*(np.repeat(field, 8, axis=1) for field in hand_rows()[:1] if field is not None))
-    replay = make_replay(example, T=13)
-    assert (replay.size, len(replay)) == (104, 0)
-    assert replay.nbytes == 104 * (4 + 8 + 4 + 3)
 
 
 def test_frames_are_kept_once():

@@ -5,14 +5,13 @@ from typing import cast
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlpyt.namedarraytuple import namedarraytuple
 from rlpyt.replays import RowStorage, SamplesToBuffer
 from rlpyt.types import RingRows
-from rlpyt.utils.arrays import buffer_from_example, buffer_leaves, torchify_buffer
+from rlpyt.utils.arrays import torchify_buffer
 from tests.replays.replay_kit import RnnState, make_rows
 
 Observation = namedarraytuple("Observation", ["image", "vector"])
@@ -35,25 +34,6 @@ def test_ring_holds_the_newest_steps(T, B, chunks):
                 np.testing.assert_array_equal(field[order], expected[name])
         observation = storage.observation(order[:, None], np.arange(B))
         np.testing.assert_array_equal(observation, expected.observation)
-
-
-def test_allocate_is_called_for_all_arrays_with_example_and_size():
-    calls = []
-
-    def allocate(example, leading_dims):
-        calls.append((example, leading_dims))
-        return buffer_from_example(example, leading_dims)
-
-    image = np.zeros((4, 2, 2), np.uint8)
-    state = RnnState(np.zeros((1, 5), np.float32), np.zeros((1, 5), np.float32))
-    example = make_rows(np.zeros(1, int), 1)[0, 0]._replace(
-        observation=Observation(image, np.float32(0)), prev_rnn_state=state
-    )
-    storage = RowStorage(example, 6, 2, (4, 1), 3, allocate)
-    sizes = [(sum(leaf.nbytes for leaf in buffer_leaves(example)), dims) for example, dims in calls]
-    frames = [(4, (6 * 2 + 1,)), (1, (6, 2)), (16, (2,)), (1, (2,)), (1, (1,))]  # and the newest stack, to go on from
-    assert sizes == [(8 + 4 + 3, (6, 2)), *frames, (4, (6, 2)), (2 * 5 * 4, (2, 2)), (8, (3,))]
-    assert storage.nbytes == 12 * (8 + 4 + 3 + 4 + 1 + 4) + 4 * 40
 
 
 def test_recurrent_state_is_kept_at_every_interval_round_the_end():
@@ -109,14 +89,6 @@ def test_rows_unlike_the_example_are_refused_and_nothing_is_written(case, as_tor
         storage.write(torchify_buffer(rows) if as_torch else rows)
     assert storage.held == 0
     assert not storage.observation(np.arange(8)[:, None], np.arange(2)).any()
-
-
-def test_array_for_a_nested_observation_is_refused():
-    rows = make_rows(np.arange(5), 2)
-    nested = rows._replace(observation=Observation(rows.observation, rows.observation))
-    storage = RowStorage(nested[0, 0], 8, 2)
-    with pytest.raises(ValueError, match=r"'observation': \(5, 2, 1\).*expected .*'observation.image'"):
-        storage.write(rows)
 
 
 def test_dtype_that_would_lose_what_it_is_is_refused():
@@ -195,14 +167,6 @@ def test_check_valid_does_not_join_newest_and_oldest():
     storage = broken_storage()
     storage.rows.terminated[1, 0] = True  # the newest step; time index 2 holds the oldest
     assert storage.check_valid() == (True, "")
-
-
-def test_state_dict_shares_memory():
-    storage = broken_storage()
-    array = storage.state_dict()["arrays"]["reward"]
-    array[0, 0] = 99.0
-    assert isinstance(array, torch.Tensor)
-    assert storage.rows.reward[0, 0] == 99.0
 
 
 def test_rows_that_are_being_written_are_counted_as_written_now():

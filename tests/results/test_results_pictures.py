@@ -75,15 +75,11 @@ def test_scores_and_improvement_are_those_of_finished_runs(grid):
 def test_of_many_methods_the_best_is_compared_with_each_other_one(tmp_path):
     for rate in range(7):
         write_run(tmp_path / f"{rate}/run_0", [(100, -abs(rate - 3))], settings={"learning_rate": rate})
-    axes = plot_improvement(read_study(tmp_path), repetitions=2).axes[0]
+    study = read_study(tmp_path)
+    axes = plot_improvement(study, repetitions=2).axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["learning_rate=3"] * 6
-
-
-def test_one_run_has_no_interval(tmp_path):
-    write_run(tmp_path / "run_0")
-    axes = plot_scores(read_study(tmp_path)).axes[0]
-    assert len(axes.lines) == 1
-    assert not axes.patches
+    axes = plot_scores(study).axes[0]
+    assert (len(axes.lines), len(axes.patches)) == (7, 0), "one run has no interval"
 
 
 @pytest.mark.parametrize(
@@ -159,17 +155,6 @@ def test_a_page_is_one_file_that_no_name_gets_into(grid):
     assert script_of(write_page(grid).read_text(encoding="utf-8"))[1] in (policy or "")
     for status in ("finished", "failed"):
         assert any(status in text.split() for text in page.texts)
-
-
-def test_on_a_phone_pictures_and_tables_scroll_and_say_so(grid):
-    page = Page(write_page(grid))
-    style = " ".join(page.texts).partition("@media (max-width: 44rem)")[2]
-    assert "img { max-width: none; width: 42rem; }" in style
-    assert 'div.wide::before, figure::before { content: "scroll sideways \\2194"' in style
-    assert "div.wide { overflow-x: auto; }" in " ".join(page.texts)
-    names = [(tag, attributes.get("class")) for tag, attributes in page.tags]
-    for inner, outer in (("img", ("figure", None)), ("table", ("div", "wide"))):
-        assert all(names[i - 1] == outer for i, (name, _) in enumerate(names) if name == inner)
 
 
 CLICK = """

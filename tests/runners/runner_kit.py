@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import csv
+import gc
 import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import torch
 
 from rlpyt.agents import CategoricalPgAgent, DqnAgent, RecurrentCategoricalPgAgent
 from rlpyt.algos import DQN, PPO
@@ -17,6 +23,7 @@ from rlpyt.logging import logger_context
 from rlpyt.runners import MinibatchRl, MinibatchRlBase
 from rlpyt.utils import processes
 from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.processes import available_cpus
 from tests.samplers import sampler_kit
 from tests.toy_envs import CountingEnv
 
@@ -103,3 +110,61 @@ def is_alive(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def wait_for(condition: Any, seconds: float, complaint: str | Path) -> None:
+    """Wait until a condition holds; where it does not, fail with the complaint, or what a file says."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, complaint.read_text() if isinstance(complaint, Path) else complaint
+        time.sleep(0.02)
+
+
+def named_memory(pid: int) -> list[str]:
+    """Return the named shared memory that a process has mapped: a kill would leave it behind."""
+    names = []
+    for file in os.listdir(f"/proc/{pid}/map_files"):
+        with suppress(OSError):
+            names.append(os.readlink(f"/proc/{pid}/map_files/{file}"))
+    return [name for name in names if name.startswith("/dev/shm")]
+
+
+def anonymous_memory() -> int:
+    """Return how many blocks of shared memory this process holds."""
+    links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
+    return sum(os.readlink(link).startswith("/memfd:rlpyt") for link in links if os.path.islink(link))
+
+
+# ---- fixtures, for `pytest.mark.usefixtures` ----
+
+
+@pytest.fixture(scope="session")
+def _forkserver() -> None:
+    start_forkserver()
+
+
+@pytest.fixture
+def nothing_is_left(_forkserver: None) -> Iterator[None]:
+    """Check that a test leaves no process, no group of replicas, and this process as it was."""
+    before, cpus = children(), available_cpus()
+    yield
+    # The workers of a worker end a moment after it.
+    wait_for(lambda: children() <= before, 15, "processes are left")
+    assert not torch.distributed.is_initialized()
+    assert available_cpus() == cpus
+
+
+@pytest.fixture
+def no_memory_is_left() -> Iterator[None]:
+    """Check that a test leaves no shared memory."""
+    blocks, named = anonymous_memory(), set(named_memory(os.getpid()))  # of vector environments, in other tests
+    yield
+    assert set(named_memory(os.getpid())) <= named
+    gc.collect()  # a traceback holds the frames, and they hold the rows
+    assert anonymous_memory() <= blocks
+
+
+@pytest.fixture
+def workers_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill workers that hang after half a second."""
+    monkeypatch.setattr(processes, "_STOP_SECONDS", 0.5)

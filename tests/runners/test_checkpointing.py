@@ -15,7 +15,8 @@ from rlpyt.algos import PPO
 from rlpyt.runners import checkpointing
 from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.checkpointing import RunCheckpoints, check_same
-from rlpyt.runners.record import at_default, settings_of
+from rlpyt.runners.record import at_default
+from rlpyt.settings import all_settings
 from rlpyt.utils.replicas import Replicas
 
 STEPS_PER_ITR = 20
@@ -111,4 +112,4 @@ def test_the_settings_at_their_default_are_found_by_their_places():
     algo = PPO(learning_rate=0.5, epochs=4, clip_grad_norm=inf)
     places = at_default(algo)
     assert {"learning_rate", "clip_grad_norm"}.isdisjoint(places)
-    assert {"epochs", "discount", "target_kl"} <= places <= set(settings_of(algo))
+    assert {"epochs", "discount", "target_kl"} <= places <= set(all_settings(algo))

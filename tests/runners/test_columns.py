@@ -20,7 +20,7 @@ from rlpyt.runners.run_log import MetricWindow, as_metrics, not_finite
 from rlpyt.runners.signals import signals_as_exceptions
 from rlpyt.types import TrajInfo
 from rlpyt.utils.compute import ComputeSettings
-from tests.runners.runner_kit import header_of, make_algo, make_sampler, rows_of, run
+from tests.runners.runner_kit import make_algo, make_sampler, rows_of, run
 from tests.toy_envs import GreedyTrajInfo
 
 OptInfo = namedtuple("OptInfo", ["loss", "gradNorm"])
@@ -93,21 +93,6 @@ def test_a_row_has_the_metrics_since_the_row_before(tmp_path):
     assert {row["gradNormAverage"] for row in rows} == {"nan"}
 
 
-def test_metrics_between_two_rows_take_the_memory_of_their_numbers():
-    window = MetricWindow()
-    values = [torch.full((2,), float(i)) for i in range(2500)]
-    for value in values:
-        window.add({"loss": value, "q": value[0]})
-    held = sum(len(tensors) for tensors in window._values.values())
-    assert held < 2100
-    taken = window.take()
-    assert torch.equal(taken["loss"], torch.cat(values))
-    assert torch.equal(taken["q"], torch.arange(2500.0))
-    assert window.take() == {}
-    window.add({"loss": torch.ones(1)})
-    assert window.take()["loss"].tolist() == [1.0]
-
-
 def test_one_number_that_is_not_finite_is_noticed_and_large_ones_are_not():
     large = torch.tensor([3e38, 3e38])  # their sum overflows
     assert not_finite({"a": large, "b": torch.ones(2), "c": torch.ones(0)}) == []
@@ -117,20 +102,6 @@ def test_one_number_that_is_not_finite_is_noticed_and_large_ones_are_not():
 
 
 # ---- trajectories ----
-
-
-def test_the_statistics_of_an_own_trajectory_are_made_as_in_collecting(tmp_path):
-    class Discounting(TrajInfo):
-        def __init__(self, discount: float) -> None:
-            super().__init__(discount)
-            self.Best = None  # until a step is known
-
-        def step(self, *args: Any) -> None:
-            super().step(*args)
-            self.Best = max(self.Best or 0.0, args[2])
-
-    run(tmp_path, "ppo", make_sampler(TrajInfoCls=Discounting))
-    assert "BestMax" in header_of(tmp_path)
 
 
 def test_a_trajectory_with_the_name_of_a_metric_is_refused_at_the_start(tmp_path):
@@ -150,17 +121,10 @@ def test_a_statistic_that_is_no_number_is_refused_when_the_first_episode_ends(va
             self.Odd = value
             return self
 
-    runner: Any = None
-
-    class Runner(MinibatchRl):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            nonlocal runner
-            runner = self
-            super().__init__(*args, **kwargs)
-
+    parts = make_algo("ppo")
     with pytest.raises(TypeError, match=r"Odd: statistics of Odd for the log: .*begins with _"):
-        run(tmp_path, "ppo", make_sampler(TrajInfoCls=Odd), Runner, n_steps=1e4, log_interval_steps=1e4)
-    assert runner.algo.update_counter < 20
+        run(tmp_path, parts, make_sampler(TrajInfoCls=Odd), n_steps=1e4, log_interval_steps=1e4)
+    assert parts[0].update_counter < 20
 
 
 # ---- the clock ----

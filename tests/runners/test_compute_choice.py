@@ -23,8 +23,8 @@ from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.compute import ComputeSettings
 from tests.gpu.gpu_kit import CASES, CONV, DISCRETE, IMAGES
+from tests.replica_kit import in_threads
 from tests.runners.runner_kit import run, without_times
-from tests.runners.thread_replicas import in_threads
 
 VECTOR = spaces.Box(-1, 1, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (2, 40, 40), np.uint8)

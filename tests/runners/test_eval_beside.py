@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -25,43 +23,24 @@ from rlpyt.runners.rows import RowsOfEvaluations
 from rlpyt.samplers import Evaluator
 from rlpyt.samplers.evaluator import EvaluatorProcess, evaluator_cpus
 from rlpyt.types import TrajInfo
-from rlpyt.utils import processes
 from rlpyt.utils.processes import WorkerError, available_cpus
-from rlpyt.utils.seeds import Role, stream_seed
+from tests.runners.fault_kit import EVAL_MESSAGES, fail, faulty
 from tests.runners.runner_kit import (
-    children,
     make_algo,
     make_sampler,
     nightly,
     rows_of,
     run,
-    start_forkserver,
-    status_of,
     without_times,
 )
-from tests.toy_envs import AgingEnv, CountingEnv, FaultyEnv, LifeEnv, SlowEnv
+from tests.toy_envs import AgingEnv, CountingEnv, LifeEnv, SlowEnv
 from tests.vector_toy_envs import CountingVectorEnv
 
-SEED = 3
-EVAL_SEED = stream_seed(SEED, Role.EVAL_ENV, 1)
 QUOTA: dict[str, Any] = dict(eval_n_envs=3, eval_max_trajectories=8)
 SLOW: dict[str, Any] = dict(env_kwargs={"seconds": 0.0}, eval_env_kwargs={"seconds": 0.004}, **QUOTA)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _forkserver_is_running():
-    start_forkserver()
-
-
-@pytest.fixture(autouse=True)
-def _no_process_is_left(monkeypatch):
-    monkeypatch.setattr(processes, "_STOP_SECONDS", 0.5)
-    before = children()
-    yield
-    deadline = time.monotonic() + 5
-    while not children() <= before:  # the workers of a worker end a moment after it
-        assert time.monotonic() < deadline, "processes are left"
-        time.sleep(0.02)
+pytestmark = pytest.mark.usefixtures("nothing_is_left", "workers_end_soon")
 
 
 class Watched(MinibatchRlEval):
@@ -166,17 +145,6 @@ def test_a_run_waits_for_the_evaluation_where_the_next_row_is_due(tmp_path):
     assert evaluation > waited[-1] - 0.1
 
 
-def test_an_agent_that_has_not_learned_is_not_evaluated_again(tmp_path):
-    expected, rows, _ = both(
-        tmp_path,
-        lambda: make_algo("dqn", min_steps_learn=60),
-        lambda: make_sampler("serial", SlowEnv, **SLOW),
-        log_interval_steps=20,
-    )
-    assert rows == expected
-    assert [int(row["Diagnostics/TrajsInEval"]) for row in rows] == [8, 0, 0, 8, 8, 8, 8]
-
-
 def test_replica_0_runs_the_quota_of_all_while_the_others_wait_along(tmp_path):
     """Its evaluator gives the episodes that replicas run together, each its share, in an evaluation in the run."""
     rows = []
@@ -216,29 +184,27 @@ def test_what_a_user_records_meanwhile_belongs_to_the_next_row(tmp_path):
 # ---- where it runs ----
 
 
-@pytest.mark.skipif(len(available_cpus()) < 2, reason="one core")
-@pytest.mark.parametrize("given", [{"evaluator_cpus": 1}, {"workers_cpus": 1}, {}])
-def test_the_evaluator_has_cores_of_its_own_or_those_of_the_workers(given, tmp_path):
-    before = available_cpus()
-    affinity = {"master_cpus": [before[0]], **{name: [before[i]] for name, i in given.items()}}
-    seen: list[list[int]] = []
-
-    class Seen(MinibatchRlEval):
-        def log_row(self, n_done: int) -> None:
-            process = psutil.Process(evaluator_of(self)._workers[0].pid)
-            seen.append(process.cpu_affinity())
-            super().log_row(n_done)
-
-    run(tmp_path, "ppo", make_sampler("serial", **QUOTA), Seen, n_steps=20, eval_beside=True, affinity=affinity)
-    assert seen[0] == ([before[1]] if given else before)
-
-
-def test_the_cores_of_several_action_servers_are_those_of_the_evaluator_too():
+def test_the_evaluator_has_cores_of_its_own_or_those_of_the_workers(tmp_path):
     first, last = available_cpus()[0], available_cpus()[-1]
+    master = {"master_cpus": [first]}
+    assert evaluator_cpus({**master, "evaluator_cpus": [last], "workers_cpus": [first]}) == [last]
+    assert evaluator_cpus({**master, "workers_cpus": [last]}) == [last]
+    assert evaluator_cpus(master) == available_cpus()
+    assert evaluator_cpus({}) is None
     servers = [dict(workers_cpus=[first], set_affinity=True), dict(workers_cpus=[[first, last]])]
     assert evaluator_cpus({"sampler": servers}) == sorted({first, last})
     assert evaluator_cpus({"sampler": [*servers, dict(evaluator_cpus=[last])]}) == [last]
     assert evaluator_cpus({"sampler": [*servers, dict(set_affinity=False)]}) is None
+    seen: list[list[int]] = []
+
+    class Seen(MinibatchRlEval):
+        def log_row(self, n_done: int) -> None:
+            seen.append(psutil.Process(evaluator_of(self)._workers[0].pid).cpu_affinity())
+            super().log_row(n_done)
+
+    affinity = {**master, "evaluator_cpus": [last]}
+    run(tmp_path, "ppo", make_sampler("serial", **QUOTA), Seen, n_steps=20, eval_beside=True, affinity=affinity)
+    assert seen[0] == [last]
 
 
 def test_a_sampler_without_such_an_evaluator_says_so(tmp_path):
@@ -261,18 +227,6 @@ def test_the_sampler_builds_no_evaluation_environments(tmp_path):
 # ---- faults ----
 
 WHERE = r"Evaluator 0 \(pid \d+\), last seen at environment 1, step \d+, "
-FAULTS = {
-    "raise": rf"raised EnvError: FaultyEnv \(rank 1, seed {EVAL_SEED}\).*ZeroDivisionError: the toy broke in step",
-    "nan": rf"raised EnvError: FaultyEnv \(rank 1, seed {EVAL_SEED}\).*expected a finite number, got nan",
-    "kill": r"was killed by SIGKILL \(out of memory",
-    "hang": r"has made no progress for 1 s.*worker_timeout",
-}
-
-
-def faulty(kind: str, fault: str, note: Path | None = None, **kwargs: Any) -> Any:
-    bad = {"fault": fault, "at": 3, "bad_seed": EVAL_SEED, "note": None if note is None else str(note)}
-    size: dict[str, Any] = dict(eval_n_envs=2, eval_max_trajectories=20, worker_timeout=1)
-    return make_sampler(kind, FaultyEnv, env_kwargs={"fault": "none"}, eval_env_kwargs=bad, **size, **kwargs)
 
 
 @pytest.mark.parametrize(
@@ -280,46 +234,20 @@ def faulty(kind: str, fault: str, note: Path | None = None, **kwargs: Any) -> An
     [("cpu2", "raise"), ("cpu2", "kill"), ("cpu2", "hang"), nightly("cpu2", "nan"), nightly("serial", "kill")],
 )
 def test_a_fault_in_the_evaluation_ends_the_run_and_is_named(kind, fault, tmp_path):
-    note = tmp_path / "when_it_happened"
     # No other row is due: it is noticed beside learning.
-    options: dict[str, Any] = dict(n_steps=1e7, log_interval_steps=1e7, seed=SEED, eval_beside=True)
-    with pytest.raises(WorkerError) as info:
-        run(tmp_path, "ppo", faulty(kind, fault, note), MinibatchRlEval, **options)
-    assert time.monotonic() - float(note.read_text().split()[0]) < 10
-    assert re.match(WHERE + FAULTS[fault], str(info.value), re.DOTALL), info.value
-    status = status_of(tmp_path)
-    assert (status["status"], status["exception"]["message"]) == ("failed", str(info.value))
+    options: dict[str, Any] = dict(n_steps=1e7, log_interval_steps=1e7, eval_beside=True, Runner=MinibatchRlEval)
+    sampler = faulty(tmp_path, kind, fault, 3, evaluation=True, worker_timeout=1)
+    message = fail(tmp_path, WorkerError, sampler, **options)
+    assert re.match(WHERE + EVAL_MESSAGES[fault], message, re.DOTALL), message
     [row] = rows_of(tmp_path)  # of step 0, whose evaluation has failed
     assert (row["Diagnostics/TrajsInEval"], row["ReturnAverage"]) == ("0", "nan")
-
-
-class StopsEvaluator(MinibatchRlEval):
-    """Stops the evaluator in the middle of an evaluation, as a debugger or a full machine would."""
-
-    def log_row(self, n_done: int) -> None:
-        super().log_row(n_done)
-        if n_done == 2:
-            pid = evaluator_of(self)._workers[0].pid
-            assert pid is not None
-            os.kill(pid, signal.SIGSTOP)
-
-
-def test_an_evaluator_that_is_stopped_from_outside_ends_the_run_within_the_timeout(tmp_path):
-    sampler = make_sampler("cpu1", SlowEnv, worker_timeout=1, **SLOW)
-    start = time.monotonic()
-    with pytest.raises(WorkerError, match=r"^Evaluator 0 .* has made no progress for 1 s"):
-        run(tmp_path, "ppo", sampler, StopsEvaluator, n_steps=1e7, eval_beside=True)
-    assert time.monotonic() - start < 10
-    rows = rows_of(tmp_path)
-    assert [row["Diagnostics/CumSteps"] for row in rows] == ["0", "40"]
-    assert [row["Diagnostics/TrajsInEval"] for row in rows] == ["8", "0"]
-    assert load_snapshot(tmp_path / "run_0" / "params.pkl")["cum_steps"] == 80  # a snapshot does not wait
 
 
 @pytest.mark.parametrize("fault", ["constructor", "spaces"])
 def test_evaluation_environments_that_cannot_be_used_are_found_at_the_start(fault, tmp_path):
     if fault == "constructor":
-        sampler, message = faulty("cpu1", fault), r"Evaluator 0 .* raised .*OSError: no licence for the simulator"
+        sampler = faulty(tmp_path, "cpu1", fault, evaluation=True)
+        message = r"Evaluator 0 .* raised .*OSError: no licence for the simulator"
     else:
         sampler = make_sampler("serial", **QUOTA, eval_env_kwargs={"size": 5}, EnvCls=resized)
         message = "evaluation environment of rank 0.*expected those of the run's first environment"

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 import torch
 from gymnasium import spaces
@@ -28,7 +23,7 @@ from rlpyt.core import rows_per_update
 from rlpyt.logging import load_snapshot
 from rlpyt.runners import AsyncRl, AsyncRlEval, MinibatchRl
 from rlpyt.samplers import BaseSampler, SerialSampler
-from rlpyt.samplers.background import Batch, ProcessSettings
+from rlpyt.samplers.background import ProcessSettings
 from rlpyt.samplers.free import CopierServer
 from rlpyt.types import Run, Samples, TrajInfo
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
@@ -40,16 +35,14 @@ from rlpyt.utils.seeds import Role, stream_seed
 from rlpyt.utils.shared_memory import dumps
 from tests.algos.small_problems import RandomEnv
 from tests.algos.test_algo_state import CASES
+from tests.runners import fault_kit
 from tests.runners.free_parts import FaultyDQN, FaultyIndex, SlowEnv, WatchedDQN
 from tests.runners.runner_kit import (
-    children,
     make_algo,
     make_sampler,
     nightly,
     rows_of,
     run,
-    start_forkserver,
-    status_of,
 )
 from tests.toy_envs import CountingEnv, FaultyEnv
 
@@ -59,16 +52,7 @@ ROWS = 20
 """Rows of a batch, 5 x 4."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _forkserver() -> None:
-    start_forkserver()
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left() -> Iterator[None]:
-    before = children()
-    yield
-    assert children() <= before
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 
 # ---- what is learned from ----
@@ -240,18 +224,6 @@ def test_as_many_batches_are_asked_for_as_band_and_places_allow():
     assert [request.args[0] for request in asked] == list(range(20))
 
 
-def test_a_batch_is_handed_over_once_it_is_in_the_replay():
-    sampler: Any = make_sampler().running_freely()
-    sampler.agent = SimpleNamespace(networks=SimpleNamespace(update_obs_rms=lambda *rows: None))
-    sampler.run = Run(batch_spec=sampler.batch_spec)
-    rows = SimpleNamespace(env=SimpleNamespace(observation=None, valid=None))
-    sampler.itr, sampler.n_arrived, sampler.n_collected = 5, 2, 1  # learns from version 5
-    sampler.arrived += [Batch(rows, [], 0.0, 0.0, version) for version in (2, 3)]
-    sampler._hand_over()
-    assert (sampler._n_handed_over, len(sampler.arrived)) == (1, 1)
-    assert sampler.coupling.take()["DataAgeMax"] == 5 - 2
-
-
 def test_the_copier_appends_the_batch_of_an_iteration_from_its_place():
     sampler, agent = make_sampler(), make_algo("dqn")[1]
     sampler.initialize(agent, Run(batch_spec=sampler.batch_spec, n_batches=3))
@@ -269,12 +241,6 @@ def test_the_copier_appends_the_batch_of_an_iteration_from_its_place():
         copier.append(itr)
     assert appended == [(3, 0.0), (4, 1.0), (5, 2.0)]
     sampler.shutdown()
-
-
-def test_speed_and_ratio_count_the_rows_in_the_replay():
-    runner: Any = free(*make_algo("dqn"), make_sampler(), n_steps=300)
-    runner._collecting._sampler = SimpleNamespace(n_collected=7)
-    assert runner._collecting.steps_collected(3, ROWS) == 7 * ROWS
 
 
 @pytest.mark.parametrize(("n_before", "ratio_band", "band"), [(1, 0.1, 1), (20, 0.2, 4), (10_000, 0.1, 8)])
@@ -345,13 +311,7 @@ def test_the_appender_of_a_replay_draws_nothing():
 
 
 def fail(directory: Path, parts: Any, error: Any, sampler: Any = None) -> str:
-    """Run until the fault happens; return the message."""
-    start = time.monotonic()
-    with pytest.raises(error) as info:
-        run(directory, parts, sampler or make_sampler(), free, n_steps=1e4, log_interval_steps=100)
-    assert time.monotonic() - start < 10
-    assert status_of(directory)["status"] == "failed"
-    return str(info.value)
+    return fault_kit.fail(directory, error, sampler or make_sampler(), parts, free, log_interval_steps=100)
 
 
 @pytest.mark.parametrize(
@@ -384,29 +344,3 @@ def test_a_fault_of_the_sampler_ends_the_run(tmp_path):
 def test_a_fault_of_the_learner_ends_the_run(tmp_path):
     algo = FaultyDQN(in_update=True, at=7, batch_size=8, min_steps_learn=30, replay_size=1000)
     assert fail(tmp_path, (algo, DqnAgent()), ZeroDivisionError) == "the toy broke"
-
-
-SCRIPT = """
-import sys
-from functools import partial
-from pathlib import Path
-from rlpyt.runners import AsyncRl
-from tests.runners.runner_kit import make_sampler, run
-if __name__ == "__main__":
-    run(Path(sys.argv[1]), "dqn", make_sampler(), partial(AsyncRl, lag="free"), n_steps=1e7, log_interval_steps=100)
-"""
-
-
-@pytest.mark.nightly
-def test_nothing_is_left_of_a_learner_that_is_killed(tmp_path):
-    (tmp_path / "script.py").write_text(SCRIPT)
-    log, command = tmp_path / "run_0" / "progress.csv", [sys.executable, "script.py", "."]
-    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-    with subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
-        while not log.exists() and process.poll() is None:
-            time.sleep(0.05)
-        started = psutil.Process(process.pid).children(recursive=True)
-        assert len(started) >= 3, "forkserver, sampler and copier"
-        process.kill()
-    _, alive = psutil.wait_procs(started, timeout=5)
-    assert not alive

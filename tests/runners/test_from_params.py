@@ -1,4 +1,4 @@
-"""Runs made again from their params.json, in a process that has seen nothing of the first."""
+"""Runs made again from their params.json, in a process that has seen nothing of the first, and runs that go on."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import gymnasium
 import pytest
 
 from rlpyt.agents import CatDqnAgent, CategoricalPgAgent, R2d1Agent, SacAgent
-from rlpyt.algos import PPO, R2D1, SAC, CategoricalDQN
+from rlpyt.algos import A2C, PPO, R2D1, SAC, CategoricalDQN
 from rlpyt.logging import logger_context
-from rlpyt.runners import MinibatchRl, MinibatchRlEval, RecordError, runner_from_params
-from rlpyt.runners.record import record_of
+from rlpyt.logging.segments import CheckpointError
+from rlpyt.runners import MinibatchRl, MinibatchRlEval, RecordError, compute_choice, runner_from_params
 from rlpyt.samplers import CpuSampler, SerialSampler
 from rlpyt.utils.compute import ComputeSettings
 from tests.runners.runner_kit import nightly, run, without_times
@@ -135,18 +135,6 @@ def test_settings_may_be_changed(recorded):
         runner_from_params(recorded, known=[CountingEnv], algo={"epoch": 3})
 
 
-def test_a_change_leaves_no_evaluation_in_the_environment_of_before(tmp_path):
-    kwargs = dict(id="CartPole-v1", max_episode_steps=9)
-    sampler = SerialSampler(gymnasium.make, kwargs, eval_env_kwargs=kwargs, batch_T=5, batch_B=4)
-    record = record_of(MinibatchRl(PPO(minibatches=2), CategoricalPgAgent(), sampler, n_steps=40))[0]
-    (tmp_path / "params.json").write_text(json.dumps({"runner": record}))
-    longer = {**kwargs, "max_episode_steps": 20}
-    with pytest.raises(ValueError, match="env_kwargs changes max_episode_steps of the training environments"):
-        runner_from_params(tmp_path, sampler={"env_kwargs": longer})
-    changed = runner_from_params(tmp_path, sampler={"env_kwargs": longer, "eval_env_kwargs": None}).sampler
-    assert changed.evaluation_kwargs == longer  # type: ignore[attr-defined]
-
-
 def test_an_own_environment_is_handed_in(recorded):
     with pytest.raises(RecordError, match=r"sampler\.EnvCls names tests\.toy_envs:CountingEnv.*known=\[CountingEnv\]"):
         runner_from_params(recorded)
@@ -223,3 +211,42 @@ def test_other_versions_are_named(recorded, capsys):
     (recorded / "params.json").write_text(json.dumps(params))
     runner_from_params(recorded, known=[CountingEnv])
     assert "was made with torch 1.2.0 (now " in capsys.readouterr().out
+
+
+# ---- runs that go on from their directory alone ----
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    agent = CategoricalPgAgent(model_kwargs=dict(hidden_sizes=8))
+    sampler = SerialSampler(gymnasium.make, dict(id="CartPole-v1"), batch_T=5, batch_B=2)
+    runner = MinibatchRl(A2C(), agent, sampler, 40, log_interval_steps=10, checkpoint_interval_steps=20)
+    with logger_context(tmp_path, run_ID="a_1", name="mine", snapshot_mode="gap", snapshot_gap=2):
+        runner.train()
+    return tmp_path / "run_a_1"
+
+
+def test_the_settings_of_the_log_and_the_choice_of_threads_stay(run_dir, monkeypatch):
+    before = json.loads((run_dir / "params.json").read_text())
+
+    def choose(*args: object, **kwargs: object) -> None:
+        raise AssertionError("a run that goes on keeps what was chosen")
+
+    monkeypatch.setattr(compute_choice, "settings_by_rule", choose)
+    MinibatchRl.resume(run_dir, n_steps=80)
+    after = json.loads((run_dir / "params.json").read_text())
+    assert after["runner"]["settings"]["settings"] is None
+    assert [after[key] for key in ("name", "run_ID", "compute")] == [
+        before[key] for key in ("name", "run_ID", "compute")
+    ]
+    kept = ("log_dir", "run_ID", "snapshot_mode", "snapshot_gap", "use_summary_writer")
+    assert [after["logger"][key] for key in kept] == [before["logger"][key] for key in kept]
+    assert sorted(path.stem for path in run_dir.glob("itr_*.pkl")) == [f"itr_{itr}" for itr in (0, 1, 3, 5, 7)]
+
+
+def test_a_directory_of_something_else_is_refused(run_dir, tmp_path):
+    with pytest.raises(TypeError, match=r"is a run of MinibatchRl; expected MinibatchRl\.resume"):
+        MinibatchRlEval.resume(run_dir)
+    for other in (tmp_path, tmp_path / "run_b", run_dir / "checkpoints"):
+        with pytest.raises(CheckpointError, match="expected the directory of a run"):
+            MinibatchRl.resume(other)

@@ -24,15 +24,13 @@ from rlpyt.runners import (
 )
 from rlpyt.settings import all_settings
 from rlpyt.utils.compute import ComputeSettings
-from tests.runners.runner_kit import make_algo, make_sampler, rows_of, run, start_forkserver, status_of, without_times
+from tests.runners.runner_kit import make_algo, make_sampler, rows_of, run, status_of, without_times
 from tests.toy_envs import CountingEnv
 
 EVAL: dict[str, Any] = dict(eval_n_envs=2, eval_max_trajectories=4, eval_env_kwargs={})
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _forkserver_is_running():
-    start_forkserver()
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 
 @dataclass(eq=False)

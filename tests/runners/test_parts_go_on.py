@@ -16,16 +16,14 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from rlpyt.agents import CategoricalPgAgent, DdpgAgent, DqnAgent, R2d1Agent, RecurrentCategoricalPgAgent
-from rlpyt.algos import A2C, DDPG, DQN, PPO, R2D1, QpgAlgo
+from rlpyt.agents import CategoricalPgAgent, DdpgAgent, DqnAgent
+from rlpyt.algos import A2C, DDPG, DQN, PPO, QpgAlgo
 from rlpyt.logging import load_snapshot, save_snapshot
-from rlpyt.samplers import AlternatingSampler, CpuSampler, GpuSampler, NoOverlapAlternatingSampler, SerialSampler
 from rlpyt.types import TrajInfo
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from rlpyt.utils.seeds import global_streams, set_global_streams
 from tests.algos.small_problems import RandomEnv, optimize, set_up
-from tests.algos.test_algo_state import CASES, DQN_KWARGS, MU_AND_Q, QPG_KWARGS, SEQUENCE_KWARGS, SMALL
-from tests.runners.runner_kit import nightly
+from tests.algos.test_algo_state import CASES, DQN_KWARGS, MU_AND_Q, QPG_KWARGS, SMALL
 
 N = 8
 """Iterations before the state is saved, and again after it: the replays are half full, and have wrapped at the end."""
@@ -65,20 +63,14 @@ class DropoutModel(nn.Module):
 class Process:
     """Parts of a run, wired as a runner does it, with the loop of `MinibatchRl`."""
 
-    def __init__(self, case: Callable[[], tuple[Any, Any]], sampler: dict[str, Any], lag: int | None = None) -> None:
+    def __init__(self, case: Callable[[], tuple[Any, Any]], sampler: dict[str, Any]) -> None:
         self.algo, self.agent = case()
         options = dict(sampler)
-        EnvCls, SamplerCls = options.pop("EnvCls", RandomEnv), options.pop("SamplerCls", SerialSampler)
+        EnvCls = options.pop("EnvCls", RandomEnv)
         action_space = spaces.Box(-1, 2, (2,)) if isinstance(self.algo, QpgAlgo) else spaces.Discrete(3)
-
         env_kwargs = {"action_space": action_space}
-
-        def make(*args: Any, **kwargs: Any) -> Any:
-            made = SamplerCls(*args, **kwargs)
-            return made if lag is None else made.in_background(lag)
-
         options = {"max_decorrelation_steps": 5, **options}
-        self.sampler = set_up(self.algo, self.agent, EnvCls, env_kwargs, n_itr=2 * N, SamplerCls=make, **options)
+        self.sampler = set_up(self.algo, self.agent, EnvCls, env_kwargs, n_itr=2 * N, **options)
 
     def go_on(self, first: int) -> list[Any]:
         """Return copies of the metrics, rows and trajectories of N iterations."""
@@ -107,8 +99,8 @@ def statistics(info: TrajInfo) -> Any:
     return sorted(info.statistics().items())
 
 
-def check(case: Callable[[], tuple[Any, Any]], sampler: dict[str, Any], path: Path, lag: int | None = None) -> None:
-    first = Process(case, sampler, lag)
+def check(case: Callable[[], tuple[Any, Any]], sampler: dict[str, Any], path: Path) -> None:
+    first = Process(case, sampler)
     try:
         first.go_on(0)
         save_snapshot(path, first.state())
@@ -117,7 +109,7 @@ def check(case: Callable[[], tuple[Any, Any]], sampler: dict[str, Any], path: Pa
     finally:
         first.sampler.shutdown()
     assert first.algo.update_counter > 0
-    other = Process(case, sampler, lag)
+    other = Process(case, sampler)
     try:
         other.load(load_snapshot(path))
         assert_equal(other.go_on(N), expected, "itr")
@@ -143,7 +135,6 @@ def assert_equal(came: Any, expected: Any, place: str) -> None:
         assert came == expected or came != came, place
 
 
-SERIAL: dict[str, Any] = {}
 MORE_CASES: dict[str, Any] = {
     "torch's dropout": lambda: (PPO(epochs=2), CategoricalPgAgent(ModelCls=DropoutModel)),
     "coloured noise": lambda: (DDPG(**QPG_KWARGS), DdpgAgent(action_noise_correlation=0.9, **MU_AND_Q)),
@@ -156,7 +147,7 @@ MORE_CASES: dict[str, Any] = {
 
 @pytest.mark.parametrize("case", [*CASES, *MORE_CASES])
 def test_every_algorithm_goes_on(case, tmp_path):
-    check({**CASES, **MORE_CASES}[case], SERIAL, tmp_path / "state.pkl")
+    check({**CASES, **MORE_CASES}[case], {}, tmp_path / "state.pkl")
 
 
 def test_a_replay_of_frames_and_priorities_goes_on(tmp_path):
@@ -166,51 +157,3 @@ def test_a_replay_of_frames_and_priorities_goes_on(tmp_path):
         dict(EnvCls=FramesEnv),
         tmp_path / "state.pkl",
     )
-
-
-AGENTS: dict[str, Any] = {
-    "softmax": lambda: (A2C(), CategoricalPgAgent(model_kwargs=SMALL)),
-    "LSTM": lambda: (
-        PPO(minibatches=2, epochs=1),
-        RecurrentCategoricalPgAgent(model_kwargs=dict(rnn_size=8, normalize_observation=True)),
-    ),
-    "epsilon": lambda: (R2D1(**SEQUENCE_KWARGS), R2d1Agent(model_kwargs=dict(**SMALL, rnn_size=8))),
-    "noisy": CASES["Rainbow"],
-    "coloured": MORE_CASES["coloured noise"],
-}
-WORKERS: dict[str, Any] = dict(n_workers=2, start_method="here")
-SAMPLERS: dict[str, Any] = {
-    "halves": dict(n_parts=2),
-    "cpu": dict(SamplerCls=CpuSampler, **WORKERS),
-    "gpu": dict(SamplerCls=GpuSampler, **WORKERS),
-    "alternating": dict(SamplerCls=AlternatingSampler, **WORKERS),
-    "no overlap": dict(SamplerCls=NoOverlapAlternatingSampler, **WORKERS),
-}
-
-
-@pytest.mark.parametrize(
-    ("kind", "agent"),
-    [
-        ("halves", "coloured"),
-        ("cpu", "LSTM"),
-        nightly("cpu", "noisy"),
-        ("gpu", "epsilon"),
-        nightly("gpu", "LSTM"),
-        ("alternating", "noisy"),
-        ("no overlap", "coloured"),
-    ],
-)
-def test_every_sampler_goes_on(kind, agent, tmp_path):
-    check(AGENTS[agent], SAMPLERS[kind], tmp_path / "state.pkl")
-
-
-@pytest.mark.parametrize(
-    ("lag", "kind", "agent"), [(1, "gpu", "epsilon"), (2, "cpu", "LSTM"), nightly(2, "serial", "noisy")]
-)
-def test_a_sampler_that_collects_ahead_goes_on(lag, kind, agent, tmp_path):
-    check(AGENTS[agent], SAMPLERS.get(kind, SERIAL), tmp_path / "state.pkl", lag)
-
-
-def test_environments_that_rest_between_batches_go_on(tmp_path):
-    for sampler in (SERIAL, SAMPLERS["cpu"]):
-        check(AGENTS["softmax"], dict(sampler, mid_batch_reset=False), tmp_path / "state.pkl")

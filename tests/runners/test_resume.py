@@ -22,18 +22,18 @@ import torch
 from gymnasium import spaces
 
 from benchmarks.resume_kit import Started, files_left, first_difference, progress_of, state_of, steps_saved
-from rlpyt.agents import CategoricalPgAgent, PopulationAgent
-from rlpyt.algos import CMAES, PPO, QpgAlgo
+from rlpyt.agents import CategoricalPgAgent, DdpgAgent, PopulationAgent
+from rlpyt.algos import CMAES, DDPG, PPO, QpgAlgo
 from rlpyt.logging import logger_context
-from rlpyt.logging.run_directory import PREEMPTED, RunDirectoryError
+from rlpyt.logging.run_directory import PREEMPTED
 from rlpyt.logging.segments import CheckpointError
 from rlpyt.runners import AsyncRl, AsyncRlEval, MinibatchRl, MinibatchRlEval, SyncRl, SyncRlEval
 from rlpyt.runners.agreement import TrainingDiverged
 from rlpyt.runners.signals import Preempted
 from rlpyt.utils.compute import ComputeSettings
 from tests.algos.small_problems import RandomEnv
-from tests.algos.test_algo_state import CASES
-from tests.runners.runner_kit import children, make_sampler, nightly, rows_of, start_forkserver, status_of
+from tests.algos.test_algo_state import CASES, MU_AND_Q, QPG_KWARGS
+from tests.runners.runner_kit import make_sampler, nightly, rows_of, status_of
 from tests.toy_envs import AgingEnv
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +46,7 @@ EVALUATION: dict[str, Any] = dict(eval_n_envs=2, eval_max_trajectories=4)
 OWN_CASES: dict[str, Any] = {
     # whose masks are drawn from torch's global stream
     "PPO dropout of torch": lambda: (PPO(), CategoricalPgAgent(model_kwargs=dict(nonlinearity=torch.nn.Dropout))),
+    "coloured noise": lambda: (DDPG(**QPG_KWARGS), DdpgAgent(action_noise_correlation=0.9, **MU_AND_Q)),
     "CMAES": lambda: (CMAES(evaluated="best"), PopulationAgent(model_kwargs=dict(hidden_sizes=2), population_size=4)),
     "CMAES separable": lambda: (
         CMAES(separable=True, n_episodes=2, weight_func=float, mean_rate="lin_1_0.5", covariance_rate="lin_1"),
@@ -152,17 +153,7 @@ def log_of(directory: Path) -> str:
     return (directory / "run_0" / "debug.log").read_text()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _forkserver_is_running():
-    start_forkserver()
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left():
-    before = children()
-    yield
-    assert children() <= before
-
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 REPLICAS: dict[str, Any] = dict(n_replicas=2)
 AGING: dict[str, Any] = dict(EnvCls=partial(AgingEnv, RandomEnv))
@@ -173,14 +164,14 @@ AGING: dict[str, Any] = dict(EnvCls=partial(AgingEnv, RandomEnv))
     ("case", "kind", "Runner", "settings"),
     [
         ("PPO dropout of torch", "serial", MinibatchRl, {}),
-        ("PPO LSTM", "alternating2", MinibatchRl, {}),
+        ("PPO LSTM", "cpu2", MinibatchRl, {}),
+        ("coloured noise", "no_overlap2", MinibatchRl, {}),
+        ("Rainbow", "alternating2", MinibatchRl, {}),
         nightly("VTrace", "cpu2", MinibatchRlEval, {}),
         ("DQN input priorities", "gpu2", MinibatchRl, dict(start_method="fork")),
         nightly("DQN scheduled", "cpu2", MinibatchRl, {}),
-        nightly("Rainbow", "cpu2", MinibatchRl, {}),
         ("R2D1", "halves", MinibatchRl, {}),
         nightly("IQN GRU", "gpu2", MinibatchRlEval, {}),
-        nightly("DDPG", "cpu2", MinibatchRl, {}),
         nightly("TD3", "alternating2", MinibatchRl, {}),
         nightly("SAC LSTM", "cpu2", MinibatchRl, {}),
         ("DroQ", "serial", MinibatchRlEval, dict(eval_beside=True)),
@@ -313,30 +304,6 @@ def test_numbers_that_are_not_finite_are_never_saved_and_the_last_good_checkpoin
     monkeypatch.undo()
     train(tmp_path)
     check_same(tmp_path, whole())
-
-
-def test_two_runs_never_share_a_directory(tmp_path, monkeypatch):
-    monkeypatch.setattr(Stopping, "stop", lambda self: train(tmp_path))
-    with pytest.raises(RunDirectoryError, match="in use by pid"):
-        train(tmp_path, stop_at=STOP)
-    train(tmp_path)
-
-
-class BadSink:
-    """Sink that raises, whatever it is asked."""
-
-    def write(self, row: Any, step: int) -> None:
-        raise ConnectionError("no server")
-
-    def close(self) -> None:
-        raise ConnectionError("no server")
-
-
-def test_a_sink_that_raises_ends_no_run_and_changes_none(whole, tmp_path, capsys):
-    stopped(tmp_path, sinks=[BadSink()])
-    train(tmp_path, sinks=[BadSink()])
-    check_same(tmp_path, whole())
-    assert capsys.readouterr().out.count("the sink BadSink raised") == 2  # once for each start
 
 
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):

@@ -1,9 +1,11 @@
-"""Random streams of the replicas of a run and of their processes: no two draw the same numbers."""
+"""What a replica knows of the others: its own random streams and environments, and how many steps all take."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
@@ -18,9 +20,24 @@ from rlpyt.runners import MinibatchRl
 from rlpyt.runners.agreement import Agreement
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.replicas import Replicas
-from tests.runners.runner_kit import make_sampler
+from tests.algos.small_problems import optimize
+from tests.runners.runner_kit import make_algo, make_sampler
 
 SEED, T, B = 3, 3, 4
+
+
+@contextmanager
+def replica(parts: Any, rank: int, world_size: int = 2, sampler: Any = None) -> Iterator[Any]:
+    """Yield the runner of a replica that was started."""
+    algo, agent = parts
+    sampler = sampler or make_sampler()
+    runner = MinibatchRl(algo, agent, sampler, n_steps=4000, seed=SEED, settings=ComputeSettings())
+    runner._group.agreement = Agreement(Replicas(rank, world_size))
+    try:
+        runner.startup()
+        yield runner
+    finally:
+        runner.shutdown()
 
 
 class Drawing(gymnasium.Env[Any, Any]):
@@ -71,10 +88,7 @@ def test_no_two_streams_of_a_run_draw_the_same_numbers() -> None:
         algo: Any = DQN(**settings)
         agent = DqnAgent(model_kwargs=dict(hidden_sizes=4))
         sampler = make_sampler(kind, Drawing, T, B, max_decorrelation_steps=0)
-        runner = MinibatchRl(algo, agent, sampler, n_steps=4000, seed=SEED, settings=ComputeSettings())
-        runner._group.agreement = Agreement(Replicas(rank, 3))
-        try:
-            runner.startup()
+        with replica((algo, agent), rank, 3, sampler) as runner:
             observations = [runner.sampler.obtain_samples(itr)[0].env.observation.clone() for itr in range(2)]
             numbers[rank, "environments and workers"] = torch.cat(observations).flatten().tolist()
             numbers[rank, "algorithm"] = [drawn_by(algo.generator) for _ in range(4)]
@@ -82,10 +96,30 @@ def test_no_two_streams_of_a_run_draw_the_same_numbers() -> None:
             numbers[rank, "process"] = [x for _ in range(4) for x in drawn_from_the_process()]
             for evaluation in (False, True):
                 numbers[rank, f"actions {evaluation}"] = noise_of(agent, rank, 3, n_workers, evaluation)
-        finally:
-            runner.shutdown()
     counts = Counter(x for own in numbers.values() for x in own)
     assert len(numbers) == 3 * 6
     assert sum(counts.values()) == 3 * (2 * T * B * 4 + 4 + 4 + 12 + 2 * B)
     again = {x for x, n in counts.items() if n > 1}
     assert not {stream: sum(x in again for x in own) for stream, own in numbers.items() if again & set(own)}
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_schedules_of_a_replay_count_the_steps_of_all_replicas(world_size):
+    settings: dict[str, Any] = dict(
+        prioritized_replay=True, pri_beta_init=0.4, pri_beta_final=1.0, pri_beta_steps=400, eps_steps=400
+    )
+    with replica(make_algo("dqn", min_steps_learn=2000, **settings), 0, world_size) as runner:
+        for itr in range(3):
+            optimize(runner.algo, itr, runner.sampler.obtain_samples(itr)[0])
+        # 20 steps of each replica an iteration: exploration is set for the next one, beta for this one.
+        assert runner.agent.fraction == pytest.approx(60 * world_size / 400)
+        assert runner.algo.replay.index.beta == pytest.approx(0.4 + 0.6 * 40 * world_size / 400)
+
+
+def test_the_replay_ratio_counts_the_rows_of_all_replicas(monkeypatch):
+    with replica(make_algo("ppo"), 0) as runner:
+        seen: dict[str, Any] = {}
+        monkeypatch.setattr(runner.logger, "record_tabular", seen.__setitem__)
+        optimize(runner.algo, 0, runner.sampler.obtain_samples(0)[0])
+        runner._log.record_counters(1, 1.0)
+        assert seen["ReplayRatio"] == seen["CumReplayRatio"] == runner.algo.epochs

@@ -16,40 +16,30 @@ import torch
 
 from rlpyt.algos import PPO
 from rlpyt.logging import load_snapshot
-from rlpyt.runners import MinibatchRl, SyncRl, SyncRlEval, runner_from_params
+from rlpyt.runners import MinibatchRl, SyncRl
 from rlpyt.utils import processes
 from rlpyt.utils.affinity import dealt_cpus
 from rlpyt.utils.board import Peer
 from rlpyt.utils.processes import available_cores, available_cpus
 from rlpyt.utils.worker_main import CORES
 from tests.runners.runner_kit import (
-    children,
     header_of,
     make_algo,
     make_sampler,
     nightly,
     rows_of,
     run,
-    start_forkserver,
 )
-from tests.toy_envs import CountingEnv
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _forkserver_is_running():
-    start_forkserver()
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left() -> Iterator[None]:
-    before, connections, cpus = children(), open_connections(), available_cpus()
-    hook = sys.excepthook
+def _no_connection_is_left() -> Iterator[None]:
+    connections, hook = open_connections(), sys.excepthook
     yield
     assert sys.excepthook is hook
-    assert children() <= before
     assert open_connections() <= connections  # those of earlier tests may close meanwhile
-    assert available_cpus() == cpus
-    assert not torch.distributed.is_initialized()
 
 
 def open_connections() -> set[tuple[Any, Any]]:
@@ -175,20 +165,6 @@ def test_one_replica_is_a_run_of_one_process(tmp_path):
     alone = run(tmp_path / "alone", "ppo", Runner=MinibatchRl)
     for ours, theirs in zip(runner.agent.parameters(), alone.agent.parameters(), strict=True):
         assert torch.equal(ours, theirs)
-
-
-def test_evaluation_counts_the_episodes_of_all_replicas(tmp_path):
-    sampler = make_sampler(eval_n_envs=2, eval_max_trajectories=4, eval_env_kwargs={})
-    run(tmp_path, "ppo", sampler, SyncRlEval, n_replicas=2, n_steps=80, log_interval_steps=80)
-    assert [row["Diagnostics/CumSteps"] for row in rows_of(tmp_path)] == ["0", "80"]
-    assert all(int(row["Diagnostics/TrajsInEval"]) == 4 for row in rows_of(tmp_path))
-
-
-def test_a_run_can_be_made_again_from_its_record(tmp_path):
-    run(tmp_path, "ppo", Runner=SyncRl, n_replicas=2, n_steps=40, reduction="ddp", replica_timeout=100)
-    again = runner_from_params(tmp_path / "run_0" / "params.json", known=[CountingEnv])
-    assert isinstance(again, SyncRl)
-    assert (again.n_replicas, again.reduction, again.replica_timeout) == (2, "ddp", 100)
 
 
 def test_cores_are_dealt():

@@ -266,15 +266,3 @@ def test_a_process_that_is_none_of_a_launchers_processes_is_refused(monkeypatch,
         SyncRl(*make_algo("ppo"), make_sampler(), n_steps=100)
     with pytest.raises(ValueError, match="WORLD_SIZE"), logger_context(tmp_path, 0):
         pass
-
-
-def test_other_ranks_of_a_launcher_keep_no_records(monkeypatch, tmp_path, capfd):
-    for name, value in LAUNCHED.items():
-        monkeypatch.setenv(name, value)
-    with logger_context(tmp_path, 0) as logger:
-        logger.log("text")
-        logger.record_tabular("x", 1)
-        logger.dump_tabular()
-        assert logger.directory is None
-    assert not list(tmp_path.iterdir())
-    assert capfd.readouterr() == ("", "")

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rlpyt.types import Samples
+from rlpyt.utils.seeds import Role, stream_seed
 from tests.toy_envs import N_ACTIONS
 
 NULL_ACTION, NULL_REWARD = 0, 0.0
@@ -110,6 +111,13 @@ class Stream:
             "value": 100 * number + t + 0.25 * self.prev_reward + 0.5 * self.h,
             "h": self.h,
         }
+
+
+def streams_of(EnvCls: Any, B: int, recurrent: bool, rests: Any = "never", seed: int = 7) -> list[Stream]:
+    """Return the rows to come of the environments of a run with a seed."""
+    envs = [EnvCls() for _ in range(B)]
+    firsts = [env.reset(seed=stream_seed(seed, Role.ENV, rank))[0] for rank, env in enumerate(envs)]
+    return [Stream(env, first, recurrent, rests=rests) for env, first in zip(envs, firsts, strict=True)]
 
 
 def nothing(observation: Any) -> Any:

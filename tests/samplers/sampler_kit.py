@@ -18,7 +18,7 @@ from rlpyt.samplers import (
     SerialSampler,
 )
 from rlpyt.types import Run, TrajInfo
-from rlpyt.utils.arrays import buffer_func, buffer_leaves
+from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
 from tests.toy_envs import CountingEnv, CountingModel
 
 SAMPLERS = ("serial", "cpu1", "cpu2", "cpu3", "gpu2", "gpu3", "alternating2", "alternating3", "no_overlap2", "halves")
@@ -65,7 +65,7 @@ def running(
 ) -> Iterator[BaseSampler]:
     """Yield an initialised sampler of one of `SAMPLERS`, with its workers in this process unless told otherwise.
 
-    These are those of processes to the bit: `test_workers_here`.
+    These are those of processes to the bit: `test_worker_kinds`.
     """
     where = {} if "worker_kind" in kwargs else {"start_method": "here"}
     options: dict[str, Any] = {"env_kwargs": {}, "max_decorrelation_steps": 0, **where, **kwargs}
@@ -96,13 +96,35 @@ def random_agent(recurrent: bool = False) -> Any:
     return CategoricalPgAgent(model_kwargs=sizes)
 
 
-def collect(sampler: BaseSampler, n_batches: int, first: int = 0) -> list[Any]:
+def collect(sampler: Any, n_batches: int, first: int = 0) -> list[Any]:
     """Return copies of some batches, and their trajectories in the order in which they ended."""
     batches = []
     for itr in range(first, first + n_batches):
         samples, traj_infos = sampler.obtain_samples(itr)
         batches.append((buffer_func(samples, torch.clone), [info.statistics() for info in traj_infos]))
     return batches
+
+
+class Watched:
+    """Sampler whose other places are compared, after every batch, with copies made when they were filled."""
+
+    def __init__(self, sampler: Any) -> None:
+        self.sampler, self.batch_spec = sampler, sampler.batch_spec
+        self.places = [torchify_buffer(samples) for samples in sampler.batches]
+        self.copies = [buffer_func(samples, torch.clone) for samples in self.places]
+
+    def obtain_samples(self, itr: int) -> Any:
+        """Return the batch, once it is checked that it was written to its own place."""
+        result = self.sampler.obtain_samples(itr)
+        self.check(itr)
+        return result
+
+    def check(self, itr: int) -> None:
+        """Compare all places but that of an iteration."""
+        at = itr % len(self.places)
+        for i, (held, copy) in enumerate(zip(self.places, self.copies, strict=True)):
+            assert i == at or all(map(torch.equal, buffer_leaves(held), buffer_leaves(copy)))
+        self.copies[at] = buffer_func(self.places[at], torch.clone)
 
 
 def in_order(traj_infos: list[TrajInfo]) -> list[list[tuple[str, Any]]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 import threading
@@ -13,24 +12,19 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 import torch
-from gymnasium import spaces
 
 from rlpyt.agents import CategoricalPgAgent
-from rlpyt.envs import EnvError
 from rlpyt.runners import AsyncRl
 from rlpyt.samplers import AlternatingSampler, GpuSampler
 from rlpyt.samplers.gpu import ActionServer
 from rlpyt.types import Run
-from rlpyt.utils import processes
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.processes import Worker, WorkerError, available_cpus, receive_all, stop_workers
 from rlpyt.utils.seeds import Role, stream_seed
-from tests.runners.runner_kit import children, make_algo, make_sampler, nightly, rows_of, run, start_forkserver
-from tests.samplers.row_reference import Stream, assert_batches
+from tests.runners.runner_kit import make_algo, make_sampler, nightly, rows_of, run
 from tests.samplers.sampler_kit import (
     assert_equal_batches,
     collect,
@@ -43,10 +37,6 @@ from tests.samplers.test_worker_restarts import (
     Checker,
     Loss,
     env_seed,
-    faulty,
-    mortal_agent,
-    observation_at,
-    place,
     restarting,
 )
 from tests.toy_envs import CountingEnv, CountingModel
@@ -56,39 +46,12 @@ SEED, DISCOUNT = 7, 0.5
 OPTIONS: dict[str, Any] = dict(bootstrap_value=True, traj_info_kwargs={"discount": DISCOUNT})
 TWO = {"servers": 2}
 PROCESSES: dict[str, Any] = {"servers": 2, "start_method": "forkserver"}
-ACTS_IN_SERVERS = "cpu"
-"""What `Checker` takes a sampler with action servers for: the process that acts is lost with the environments."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _forkserver_is_running():
-    start_forkserver()
-
-
-@pytest.fixture(autouse=True)
-def _no_process_is_left(monkeypatch):
-    monkeypatch.setattr(processes, "_STOP_SECONDS", 0.5)
-    before = children()
-    yield
-    assert children() <= before
+pytestmark = pytest.mark.usefixtures("nothing_is_left", "workers_end_soon")
 
 
 # ---- rows ----
-
-
-@pytest.mark.parametrize(
-    ("kind", "wait"),
-    [("gpu2", False), ("gpu3", True), ("alternating4", False), ("no_overlap5", True)]
-    + [nightly("gpu2", True), nightly("gpu3", False), nightly("alternating4", True), nightly("no_overlap5", False)],
-)
-def test_rows_are_the_reference(kind, wait):
-    """With a ring of three batches, and more environments in one server than in the other."""
-    streams = [Stream(env := CountingEnv(), env.reset(seed=env_seed(b))[0], True) for b in range(5)]
-    for stream in streams:
-        stream.rests = "still" if wait else "never"
-    options: dict[str, Any] = {**OPTIONS, **TWO, "mid_batch_reset": not wait, "n_batches": 3}
-    with running(kind, counting_agent(True), T=4, B=5, env_info_keys=["t", "vector"], **options) as sampler:
-        assert_batches(sampler, streams, 6, discount=DISCOUNT)
 
 
 @pytest.mark.parametrize(("kind", "EnvCls"), [("gpu2", CountingEnv), ("alternating4", CountingVectorEnv)])
@@ -111,27 +74,6 @@ def test_rows_trajectories_and_evaluations_are_those_of_one_process(kind, EnvCls
         assert torch.equal(one.agent.action, other.agent.action)
     # A forward pass over another number of rows is rounded otherwise.
     assert_equal_batches(results[0][0], results[1][0], rtol=1e-4)
-
-
-@pytest.mark.parametrize("kind", ["gpu2", "alternating4"])
-def test_a_loaded_sampler_goes_on_to_the_same_rows(kind):
-    options: dict[str, Any] = {**OPTIONS, **TWO, "T": 4, "B": 4}
-    with running(kind, random_agent(True), **options) as sampler:
-        collect(sampler, 2)
-        state = sampler.state_dict()
-        expected = collect(sampler, 3, first=2)
-    with running(kind, random_agent(True), **options) as sampler:
-        sampler.load_state_dict(state)
-        assert_equal_batches(collect(sampler, 3, first=2), expected)
-    options["servers"] = [{}]
-    with running(kind, random_agent(True), **options) as sampler:
-        sampler.load_state_dict(state)
-        assert_equal_batches(collect(sampler, 3, first=2), expected, rtol=1e-6)
-
-
-def test_an_evaluation_may_leave_a_server_without_environments():
-    with running("gpu2", counting_agent(), eval_n_envs=1, eval_max_trajectories=2, **TWO) as sampler:
-        assert len(sampler.evaluate_agent(1).traj_infos) == 2
 
 
 def test_a_run_learns_from_the_rows_of_servers_and_says_where_the_time_went(tmp_path):
@@ -282,64 +224,6 @@ def test_a_server_that_waits_for_workers_that_go_on_is_not_taken_for_lost():
         assert sampler.obtain_samples(0)[0].env.valid.all()
 
 
-def test_an_environment_that_raises_ends_the_run_with_its_traceback():
-    EnvCls = faulty({env_seed(2): ("raise", 9)})
-    with running("gpu2", counting_agent(), EnvCls, T=4, B=4, **PROCESSES) as sampler:
-        message = r"(?s)Action server 1 .*raised WorkerError: Worker 0 .*EnvError: Planned .*ZeroDivisionError: the toy"
-        with pytest.raises(WorkerError, match=message):
-            collect(sampler, 5)
-
-
-def test_environments_of_other_spaces_are_refused_by_the_first_one():
-    class Uneven(CountingEnv):
-        def __init__(self) -> None:
-            super().__init__()
-            parent = multiprocessing.parent_process()
-            if parent is not None and parent.name == "rlpyt-worker-1":  # the second server
-                self.observation_space: Any = spaces.Box(0, 1, (2,), np.float32)
-
-    message = r"Uneven \(environment of rank 2, 3\): its spaces are .*expected those of the run's first environment"
-    with pytest.raises(EnvError, match=message), running("gpu2", counting_agent(), Uneven, B=4, **PROCESSES):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("kind", "rank"),
-    [("gpu2", 2), ("alternating4", 3), ("no_overlap4", 2), nightly("alternating4", 2), nightly("no_overlap4", 3)],
-)
-def test_a_lost_server_is_replaced_and_its_environments_begin_anew(kind, rank):
-    """Killed in the middle of a batch, by an environment of its first or its second half, and between two."""
-    T = 4
-    row, at = place(env_seed(rank), 0, T, 2, "inside")
-    options: dict[str, Any] = {**TWO, "n_batches": 2, "env_info_keys": ["t", "vector"]}
-    with restarting(kind, counting_agent(True), faulty({env_seed(rank): ("kill", at)}), T, **options) as sampler:
-        batches = collect(sampler, row // T + 2)
-        pid = sampler._workers.pool.workers[0].pid
-        os.kill(pid, signal.SIGKILL)
-        sampler._workers.pool.workers[0]._process.join(10)
-        batches += collect(sampler, 2, first=len(batches))
-        assert sampler.diagnostics()["WorkerRestarts"] == 2
-    second = (row // T + 2) * T
-    losses = Checker(ACTS_IN_SERVERS, batches, recurrent=True, with_info=True).losses
-    if kind == "gpu2":
-        assert losses == sorted([Loss(row, 1, 2), Loss(row, 1, 3), Loss(second, 2, 0), Loss(second, 2, 1)])
-    # Two halves of a server may stand at different rows; both go on from the row that both have reached.
-    assert {(loss.restart, loss.b) for loss in losses} == {(1, 2), (1, 3), (2, 0), (2, 1)}
-    assert {loss.row for loss in losses if loss.restart == 1} <= {row - 1, row}
-    assert len({loss.row for loss in losses if loss.restart == 1}) == 1
-
-
-@pytest.mark.parametrize(("valued", "loss"), [(True, -1), (False, 0)])
-def test_a_server_that_dies_while_it_acts_goes_on_from_the_row_before(valued, loss, tmp_path):
-    row, _ = place(env_seed(2), 0, 4, 0, "inside", first_batch=2)
-    (flag := tmp_path / "flag").touch()
-    agent = mortal_agent(observation_at(row), [flag])
-    with restarting("gpu2", agent, CountingEnv, bootstrap_value=valued, n_batches=2, **TWO) as sampler:
-        batches = collect(sampler, row // 4 + 3)
-        assert sampler.diagnostics()["WorkerRestarts"] == 1
-    assert Checker(ACTS_IN_SERVERS, batches).losses == [Loss(row + loss, 1, b) for b in (2, 3)]
-
-
 def test_a_share_that_is_run_again_is_seeded_anew():
     server: Any = ActionServer.__new__(ActionServer)
     server._agent, server._weights = None, SimpleNamespace(take=lambda agent: 0)
@@ -349,32 +233,14 @@ def test_a_share_that_is_run_again_is_seeded_anew():
 
 
 def test_a_server_lost_in_an_evaluation_runs_its_share_again():
-    with restarting("gpu2", counting_agent(), CountingEnv, eval_n_envs=2, eval_max_trajectories=400, **TWO) as sampler:
+    with restarting("gpu2 x2", counting_agent(), CountingEnv, eval_n_envs=2, eval_max_trajectories=400) as sampler:
         batches = collect(sampler, 2)
         threading.Timer(0.02, os.kill, (sampler._workers.pool.workers[1].pid, signal.SIGKILL)).start()
         while sampler.diagnostics()["WorkerRestarts"] == 0:
             assert len(sampler.evaluate_agent(2).traj_infos) == 400
         batches += collect(sampler, 2, first=2)
-    losses = Checker(ACTS_IN_SERVERS, [(samples, None) for samples, _ in batches]).losses
+    losses = Checker("gpu2 x2", [(samples, None) for samples, _ in batches]).losses
     assert losses == [Loss(8, 1, 2), Loss(8, 1, 3)]
-
-
-def test_servers_killed_at_any_moment_leave_consistent_rows():
-    options: dict[str, Any] = dict(T=16, env_info_keys=["t", "vector"], restart_workers=20, n_batches=2, **TWO)
-    delays = [0.001, 0.004, 0.007]
-    with restarting("alternating4", counting_agent(True), CountingEnv, **options) as sampler:
-        batches: list[Any] = []
-        for n, delay in enumerate(delays):
-            timer = threading.Timer(delay, os.kill, (sampler._workers.pool.workers[n % 2].pid, signal.SIGKILL))
-            timer.start()
-            while sampler._workers.pool.n_restarts <= n:
-                batches += collect(sampler, 1, first=len(batches))
-            batches += collect(sampler, 2, first=len(batches))
-        losses = Checker(ACTS_IN_SERVERS, batches, recurrent=True, with_info=True).losses
-    for n in range(len(delays)):
-        mine = [loss for loss in losses if loss.restart == n + 1]
-        assert [loss.b for loss in mine] == ([0, 1], [2, 3])[n % 2]
-        assert len({loss.row for loss in mine}) == 1
 
 
 class Master:
@@ -398,17 +264,9 @@ def test_servers_and_their_workers_die_with_the_master():
     try:
         master.send("start")
         [pids] = receive_all([master], timeout=60)
-        assert len(pids) == 4
-        assert all(alive(pid) for pid in pids)
-        assert master.pid is not None
-        os.kill(master.pid, signal.SIGKILL)
-        deadline = time.monotonic() + 5
-        while any(alive(pid) for pid in pids) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert not [pid for pid in pids if alive(pid)]
+        family = [psutil.Process(pid) for pid in pids]
+        assert len(family) == 4
+        os.kill(master.pid or 0, signal.SIGKILL)
+        assert not psutil.wait_procs(family, timeout=5)[1]
     finally:
         stop_workers([master])
-
-
-def alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from torch import nn
 from rlpyt.agents import CategoricalPgAgent, DqnAgent
 from rlpyt.core import EvalResult
 from rlpyt.logging import current_logger, logger_context
-from rlpyt.samplers import SerialSampler, WaitResetCollector, background
+from rlpyt.samplers import SerialSampler, WaitResetCollector
 from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.types import Run, Samples, TrajInfo
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
@@ -28,6 +27,7 @@ from rlpyt.utils.processes import WorkerError
 from rlpyt.utils.shared_memory import dumps
 from tests.runners.lagged import with_lag
 from tests.samplers.sampler_kit import assert_equal_batches, in_order, make, random_agent
+from tests.samplers.test_weight_store import agent_of
 from tests.toy_envs import CountingEnv, DictCountingEnv
 from tests.vector_toy_envs import CountingVectorEnv
 
@@ -283,18 +283,13 @@ def test_what_was_set_before_the_first_batch_and_extra_state_act_there(kind):
             agent.model.extra = itr + 1
 
 
-def agent_of(module: nn.Module) -> Any:
-    """Return what a store needs of an agent that acts by a module."""
-    return SimpleNamespace(networks=SimpleNamespace(acting_modules=lambda: module), device=torch.device("cpu"), kind=0)
-
-
 def test_no_reader_has_half_a_version():
     module = nn.Linear(200, 200)
-    agent = agent_of(module)
+    agent = agent_of(module, kind=0)
     store = WeightStore(agent, 2)
     theirs: WeightStore = pickle.loads(dumps(store))
     mine, seen = copy.deepcopy(module), []
-    acts = agent_of(mine)
+    acts = agent_of(mine, kind=0)
     stop = threading.Event()
 
     def write() -> None:
@@ -351,21 +346,6 @@ def test_precision_and_memory_format_reach_the_process():
             return train(sampler, agent, range(3))
 
     assert_equal_batches(rows("background"), rows("here"))
-
-
-def test_the_times_of_a_batch_are_counted_where_they_belong(monkeypatch):
-    def timed(answer: Any) -> Any:
-        return answer[0]._replace(waited=200.0, hand_over=3000.0)
-
-    sampler: Any = make("serial", CountingEnv, 2, 3, **OPTIONS).in_background(0)
-    with started(sampler, random_agent()):
-        sampler.obtain_samples(0)
-        sampler.coupling.take()
-        monkeypatch.setattr(background, "logged", timed)
-        sampler.obtain_samples(1)
-        columns = sampler.coupling.take()
-    assert columns["SamplerWaitTime"] == 200
-    assert 3000 <= columns["HandOverTime"] < 3100
 
 
 class ThreadsEnv(CountingEnv):

@@ -45,8 +45,10 @@ class OddOneOut(CountingEnv):
     def __init__(self, oddity: str) -> None:
         super().__init__()
         OddOneOut.n_made += 1
-        process = multiprocessing.current_process().name
-        self.odd = process == "rlpyt-worker-1" or (process == "MainProcess" and OddOneOut.n_made >= 3)
+        process, parent = multiprocessing.current_process(), multiprocessing.parent_process()
+        in_second_server = parent is not None and parent.name == "rlpyt-worker-1"
+        self.odd = process.name == "rlpyt-worker-1" or in_second_server
+        self.odd |= process.name == "MainProcess" and OddOneOut.n_made >= 3
         self.oddity = oddity
         if self.odd and oddity == "observation":
             self.observation_space = spaces.Box(0, 2**20, (1,), np.float32)
@@ -59,13 +61,14 @@ class OddOneOut(CountingEnv):
 
 
 @pytest.mark.parametrize("oddity", ["observation", "action"])
-@pytest.mark.parametrize("kind", ["halves", "cpu2", "gpu2"])
-def test_environments_of_all_processes_and_parts_have_the_same_spaces(kind, oddity):
+@pytest.mark.parametrize(("kind", "options"), [("halves", {}), ("cpu2", {}), ("gpu2", {}), ("gpu2", {"servers": 2})])
+def test_environments_of_all_processes_and_parts_have_the_same_spaces(kind, options, oddity):
     OddOneOut.n_made = 0
+    options = {**options, "env_kwargs": {"oddity": oddity}, "start_method": "forkserver"}
     message = r"\(environment of rank 1\): its spaces are .*; expected those of the run's first environment"
     with (
         pytest.raises(EnvError, match=message),
-        running(kind, counting_agent(), OddOneOut, B=2, env_kwargs={"oddity": oddity}, start_method="forkserver"),
+        running(kind, counting_agent(), OddOneOut, B=2, **options),
     ):
         pass
 
@@ -162,31 +165,19 @@ def test_the_check_leaves_no_trace_in_any_environment_for_any_number_of_workers(
 
 
 @pytest.mark.filterwarnings("ignore:.*two resets with .*seed")
-def test_the_environment_that_is_checked_is_closed_before_others_are_made():
+@pytest.mark.parametrize(("EnvCls", "n_checked", "n_made"), [(Remembering, 1, 4), (RememberingVector, 2, 5)])
+def test_the_environment_that_is_checked_is_closed_before_others_are_made(EnvCls, n_checked, n_made, monkeypatch):
     Remembering.n_made, Remembering.closed = 0, []
+    begin = Remembering.__init__
 
-    class Watched(Remembering):
-        def __init__(self) -> None:
-            super().__init__()
-            assert self.place == 0 or Remembering.closed == [0]
+    def watched(self: Remembering) -> None:
+        assert Remembering.closed == list(range(n_checked if Remembering.n_made >= n_checked else 0))
+        begin(self)
 
-    with running("serial", counting_agent(), Watched, B=2, eval_n_envs=1, eval_max_trajectories=1):
-        assert Remembering.n_made == 4
-    assert sorted(Remembering.closed) == [0, 1, 2, 3]
-
-
-@pytest.mark.filterwarnings("ignore:.*two resets with .*seed")
-def test_the_vector_environment_that_is_checked_is_closed_before_others_are_made():
-    Remembering.n_made, Remembering.closed = 0, []
-
-    class Watched(RememberingVector):
-        def __init__(self, num_envs: int) -> None:
-            assert Remembering.closed == [0, 1][: Remembering.n_made]
-            super().__init__(num_envs)
-
-    with running("serial", counting_agent(), Watched, B=2, eval_n_envs=1, eval_max_trajectories=1):
-        assert Remembering.n_made == 5
-    assert sorted(Remembering.closed) == [0, 1, 2, 3, 4]
+    monkeypatch.setattr(Remembering, "__init__", watched)
+    with running("serial", counting_agent(), EnvCls, B=2, eval_n_envs=1, eval_max_trajectories=1):
+        assert Remembering.n_made == n_made
+    assert sorted(Remembering.closed) == list(range(n_made))
 
 
 @pytest.mark.parametrize("kind", ["serial", "cpu1", "gpu1"])
@@ -235,30 +226,14 @@ class SlowEnv(CountingEnv):
         return super().step(action)
 
 
-@pytest.mark.parametrize(("kind", "n_steps"), [("serial", 3 * 4 / 2), ("cpu3", 4 / 2)])
-def test_long_random_steps_are_announced(kind, n_steps, monkeypatch, capsys):
-    seen: list[float] = []
-    monkeypatch.setattr(base, "_LONG_SECONDS", Recorded(seen))
-    with running(kind, counting_agent(), SlowEnv, max_decorrelation_steps=4):
-        pass
+@pytest.mark.parametrize(("kind", "longest"), [("serial", 3 * 4 / 2), ("cpu3", 4 / 2)])
+def test_long_random_steps_are_announced(kind, longest, monkeypatch, capsys):
     text = r"Before the first batch every environment takes 1 to 4 random steps \(max_decorrelation_steps\)"
-    assert re.search(text, capsys.readouterr().out)
-    assert n_steps * 0.003 <= seen[0] < n_steps * 0.1
-
-
-class Recorded(float):
-    """Zero, which keeps what it is compared with."""
-
-    def __new__(cls, seen: list[float]) -> Recorded:
-        self = super().__new__(cls, 0.0)
-        self.seen = seen
-        return self
-
-    seen: list[float]
-
-    def __lt__(self, other: float) -> bool:
-        self.seen.append(other)
-        return True
+    for seconds, told in ((0.002 * longest, True), (0.1 * longest, False)):
+        monkeypatch.setattr(base, "_LONG_SECONDS", seconds)
+        with running(kind, counting_agent(), SlowEnv, max_decorrelation_steps=4):
+            pass
+        assert bool(re.search(text, capsys.readouterr().out)) == told
 
 
 class Constructed(CountingEnv):

@@ -213,21 +213,13 @@ def test_what_has_no_state_is_said_once(capsys):
     assert capsys.readouterr().out.count("numbers is a builtins.tuple_iterator") == 1
 
 
-def test_statistics_of_any_kind_keep_their_types(tmp_path):
-    with running("serial", random_agent(), LifeEnv, **OPTIONS, TrajInfoCls=Histogram) as sampler:
-        collect(sampler, 2)
-        save_snapshot(tmp_path / "state.pkl", sampler.state_dict())
-        expected = collect(sampler, 3, first=2)
-    with running("serial", random_agent(), LifeEnv, **OPTIONS, TrajInfoCls=Histogram) as sampler:
-        sampler.load_state_dict(load_snapshot(tmp_path / "state.pkl"))
-        assert_equal_batches(collect(sampler, 3, first=2), expected)
-
-
 @pytest.mark.parametrize("kind", ["serial", "cpu2", "gpu2"])
-def test_arrays_that_came_from_another_process_have_a_state(kind):
+def test_statistics_of_any_kind_have_a_state_and_keep_their_types(kind, tmp_path):
     env_kwargs = dict(lengths=np.array([3, 2, 4]))
-    with running(kind, random_agent(), LifeEnv, **OPTIONS, TrajInfoCls=Histogram, env_kwargs=env_kwargs) as sampler:
+    with running(kind, random_agent(True), LifeEnv, **OPTIONS, TrajInfoCls=Histogram, env_kwargs=env_kwargs) as sampler:
         infos = [info for itr in range(6) for info in sampler.obtain_samples(itr)[1]]
+        save_snapshot(tmp_path / "state.pkl", sampler.state_dict())
+        expected = collect(sampler, 3, first=6)
         states, fresh = sampler.traj_states, sampler.new_traj_info
         restored = states.restored(states.saved(infos), fresh)
         assert [info["_counts"].tolist() for info in restored] == [info["_counts"].tolist() for info in infos]
@@ -238,6 +230,9 @@ def test_arrays_that_came_from_another_process_have_a_state(kind):
         old = [{name: x for name, x in one.items() if name != "ended_at"} for one in states.saved(infos)]
         assert [info.ended_at for info in states.restored(old, fresh)] == [None] * len(infos)
         assert sampler.why_no_state() is None
+    with running(kind, random_agent(True), LifeEnv, **OPTIONS, TrajInfoCls=Histogram, env_kwargs=env_kwargs) as sampler:
+        sampler.load_state_dict(load_snapshot(tmp_path / "state.pkl"))
+        assert_equal_batches(collect(sampler, 3, first=6), expected)
 
 
 class Histogram(TrajInfo):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from typing import Any
 from unittest import mock
@@ -15,8 +14,8 @@ import torch
 
 from rlpyt.envs import AtariEnv, EnvAdapter, EnvError, info_recorder, make_env
 from rlpyt.logging import logger_context
-from rlpyt.samplers import CpuSampler, Evaluator, SerialSampler, evaluate, evaluator
-from rlpyt.samplers.base import specs_of, work_of
+from rlpyt.samplers import Evaluator, SerialSampler, evaluate, evaluator
+from rlpyt.samplers.base import specs_of
 from rlpyt.samplers.buffer import allocate_rows, example_of
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, quotas
 from rlpyt.samplers.parts import ListPart
@@ -46,7 +45,7 @@ from tests.toy_envs import (
     LifeEnv,
     RecordingTrajInfo,
 )
-from tests.vector_toy_envs import CountingVectorEnv, LifeVectorEnv
+from tests.vector_toy_envs import CountingVectorEnv, DictCountingVectorEnv, LifeVectorEnv
 
 SEED = 7
 
@@ -67,14 +66,21 @@ def episodes_by_env(traj_infos: list[Any]) -> dict[int, list[int]]:
     return seen
 
 
-@pytest.mark.parametrize(("kind", "recurrent"), with_either(SAMPLERS))
-def test_every_environment_runs_its_quota(kind, recurrent):
+NATIVE = TWO_OF_EACH[:5]
+
+
+@pytest.mark.parametrize(
+    ("kind", "recurrent", "EnvCls"),
+    [(*case, CountingEnv) for case in with_either(SAMPLERS)] + [(kind, True, CountingVectorEnv) for kind in NATIVE],
+)
+def test_every_environment_runs_its_quota_of_whole_episodes_from_null_inputs(kind, recurrent, EnvCls):
     options: dict[str, Any] = dict(eval_n_envs=3, eval_max_trajectories=8, TrajInfoCls=RecordingTrajInfo)
-    with running(kind, counting_agent(recurrent), B=4, seed=SEED, **options) as sampler:
-        first = sampler.evaluate_agent(0)
-        sampler.obtain_samples(0)
-        second = sampler.evaluate_agent(1)
-    for itr, result in enumerate((first, second)):
+    with running(kind, counting_agent(recurrent), EnvCls, B=4, seed=SEED, **options) as sampler:
+        results = []
+        for itr in range(3):
+            results.append(sampler.evaluate_agent(itr))
+            sampler.obtain_samples(itr)
+    for itr, result in enumerate(results):
         # Every evaluation starts where the seed says, with environments of its own.
         expected = {eval_number(0, itr): 3, eval_number(1, itr): 3, eval_number(2, itr): 2}
         episodes = episodes_by_env(result.traj_infos)
@@ -83,32 +89,30 @@ def test_every_environment_runs_its_quota(kind, recurrent):
         assert result.unfinished == 0
         assert result.steps == sum(info.Length for info in result.traj_infos)
         assert type(result.steps) is int
+        for info in result.traj_infos:
+            seen = vars(info)["_seen"]
+            # The value says which previous reward and state the agent was given at every step.
+            for i, (observation, *_, value) in enumerate(seen):
+                prev_reward = seen[i - 1][2] if i else 0.0
+                assert value == 100 * observation[0] + i + 0.25 * prev_reward + 0.5 * i * recurrent
 
 
-@pytest.mark.parametrize(("kind", "recurrent"), with_either(TWO_OF_EACH))
-def test_every_episode_starts_with_null_inputs_and_state(kind, recurrent):
-    options: dict[str, Any] = dict(eval_n_envs=3, eval_max_trajectories=9, TrajInfoCls=RecordingTrajInfo)
-    with running(kind, counting_agent(recurrent), seed=SEED, **options) as sampler:
-        traj_infos = [info for itr in range(3) for info in sampler.evaluate_agent(itr).traj_infos]
-    for info in traj_infos:
-        seen = vars(info)["_seen"]
-        # The value says which previous reward and state the agent was given at every step.
-        for i, (observation, *_, value) in enumerate(seen):
-            prev_reward = seen[i - 1][2] if i else 0.0
-            assert value == 100 * observation[0] + i + 0.25 * prev_reward + 0.5 * i * recurrent
-
-
-@pytest.mark.parametrize("kind", SAMPLERS)
-def test_eval_max_steps_bounds_the_evaluation_and_counts_what_is_cut_off(kind):
-    with running(kind, counting_agent(), B=3, eval_n_envs=3, eval_max_trajectories=300, eval_max_steps=14) as sampler:
-        result = sampler.evaluate_agent(0)
-    assert result.steps == 12  # an equal share of whole steps for each
-    assert len(result.traj_infos) + result.unfinished == 300
-    expected = 0
-    for rank in range(3):
-        lengths = [LENGTHS[(eval_number(rank) + episode) % len(LENGTHS)] for episode in range(4)]
-        expected += sum(sum(lengths[: i + 1]) <= 4 for i in range(4))
-    assert len(result.traj_infos) == expected
+@pytest.mark.parametrize(
+    ("kind", "EnvCls"),
+    [*((kind, CountingEnv) for kind in SAMPLERS), *((kind, DictCountingVectorEnv) for kind in NATIVE)],
+)
+def test_eval_max_steps_bounds_the_evaluation_and_counts_what_is_cut_off(kind, EnvCls):
+    options: dict[str, Any] = dict(B=3, eval_n_envs=3, eval_max_steps=14)
+    for n_trajectories in (300, None):
+        with running(kind, counting_agent(), EnvCls, eval_max_trajectories=n_trajectories, **options) as sampler:
+            result = sampler.evaluate_agent(0)
+        assert result.steps == 12  # an equal share of whole steps for each
+        assert n_trajectories is None or len(result.traj_infos) + result.unfinished == 300
+        expected = 0
+        for rank in range(3):
+            lengths = [LENGTHS[(eval_number(rank) + episode) % len(LENGTHS)] for episode in range(4)]
+            expected += sum(sum(lengths[: i + 1]) <= 4 for i in range(4))
+        assert len(result.traj_infos) == expected
 
 
 @pytest.mark.parametrize("kind", TWO_OF_EACH)
@@ -232,30 +236,25 @@ def test_an_evaluation_without_a_sampler_may_be_limited():
         evaluate(initialised(), CountingEnv, n_trajectories=6, n_envs=2, max_steps=1)
 
 
-@pytest.mark.parametrize("kind", TWO_OF_EACH)
-def test_without_a_quota_all_steps_are_used(kind):
-    with running(kind, counting_agent(), B=3, eval_n_envs=3, eval_max_steps=60) as sampler:
-        result = sampler.evaluate_agent(0)
-    assert result.steps == 60
-    assert sum(info.Length for info in result.traj_infos) <= 60
-
-
-@pytest.mark.parametrize("kind", TWO_OF_EACH)
-def test_a_game_of_several_lives_is_one_trajectory(kind):
-    with running(kind, counting_agent(), LifeEnv, B=2, eval_n_envs=2, eval_max_trajectories=6) as sampler:
+@pytest.mark.parametrize(("kind", "EnvCls"), with_either(TWO_OF_EACH[:5], LifeVectorEnv, LifeEnv))
+def test_a_game_of_several_lives_is_one_trajectory(kind, EnvCls):
+    with running(kind, counting_agent(), EnvCls, B=2, eval_n_envs=2, eval_max_trajectories=6) as sampler:
         result = sampler.evaluate_agent(0)
     assert [info.Length for info in result.traj_infos] == [3 + 2 + 4] * 6
     assert [vars(info)["GameScore"] for info in result.traj_infos] == [10 * info.Return for info in result.traj_infos]
 
 
-@pytest.mark.parametrize(("kind", "recurrent"), with_either(SAMPLERS))
-def test_training_goes_on_as_if_there_had_been_no_evaluation(kind, recurrent):
-    options: dict[str, Any] = dict(
-        T=4, B=3, max_decorrelation_steps=3, bootstrap_value=True, eval_n_envs=2, eval_max_trajectories=5
-    )
-    with running(kind, random_agent(recurrent), **options) as sampler:
+@pytest.mark.parametrize(
+    ("kind", "recurrent", "EnvCls", "waits"),
+    [(*case, CountingEnv, False) for case in with_either(SAMPLERS)]
+    + [(kind, True, LifeVectorEnv, waits) for kind, waits in with_either(NATIVE)],
+)
+def test_training_goes_on_as_if_there_had_been_no_evaluation(kind, recurrent, EnvCls, waits):
+    options: dict[str, Any] = dict(T=4, B=3, max_decorrelation_steps=3, bootstrap_value=True, mid_batch_reset=not waits)
+    options |= dict(eval_n_envs=2, eval_max_trajectories=5)
+    with running(kind, random_agent(recurrent), EnvCls, **options) as sampler:
         without = collect(sampler, 4)
-    with running(kind, random_agent(recurrent), **options) as sampler:
+    with running(kind, random_agent(recurrent), EnvCls, **options) as sampler:
         sampler.evaluate_agent(0)
         with_evaluation = []
         for itr in range(4):
@@ -263,23 +262,6 @@ def test_training_goes_on_as_if_there_had_been_no_evaluation(kind, recurrent):
             sampler.evaluate_agent(itr + 1)
             sampler.evaluate_agent(itr + 1)
     assert_equal_batches(with_evaluation, without)
-
-
-def test_the_progress_of_an_evaluation_of_workers_begins_at_zero(monkeypatch):
-    seen: list[int] = []
-    with running("cpu2", counting_agent(), eval_n_envs=2, eval_max_trajectories=4) as sampler:
-        assert isinstance(sampler, CpuSampler)
-        assert sampler._workers is not None
-        sampler.evaluate_agent(0)
-        given = sampler._workers.pool.ask
-
-        def ask(requests: Any, on_wait: Any) -> Any:
-            on_wait()
-            return given(requests, on_wait)
-
-        monkeypatch.setattr(sampler._workers.pool, "ask", ask)
-        work_of(sampler).evaluate(1, seen.append, False)
-    assert seen[0] == 0
 
 
 def stochastic_agent() -> Any:
@@ -355,36 +337,6 @@ def test_a_recorder_goes_on_where_its_environment_is_set_back():
         assert as_built.set_back() is None
 
 
-class Monitor(AgingEnv):
-    """Opens a file at its first reset, for all episodes."""
-
-    def __init__(self, path: Any) -> None:
-        super().__init__()
-        self.path = path
-        self.file: Any = None
-
-    def reset(self, **kwargs: Any) -> Any:
-        if self.path and self.file is None:
-            self.file = open(self.path, "w")  # noqa: SIM115
-        if self.file:
-            print("reset", file=self.file)
-        return super().reset(**kwargs)
-
-    def close(self) -> None:
-        if self.file:
-            self.file.close()
-
-
-@pytest.mark.parametrize("kind", ["serial", "cpu2"])
-def test_what_evaluation_environments_have_opened_stays_open(kind, tmp_path, capsys):
-    """The environment that is checked, one of training, opens nothing."""
-    options: dict[str, Any] = dict(env_kwargs={"path": None}, eval_env_kwargs={"path": tmp_path / "episodes"})
-    with running(kind, stochastic_agent(), Monitor, eval_n_envs=1, eval_max_trajectories=2, **options) as sampler:
-        for itr in range(3):
-            sampler.evaluate_agent(itr)
-    assert len((tmp_path / "episodes").read_text().split()) == 6
-
-
 @pytest.mark.parametrize("data", [np.zeros(2**24, np.uint8), [[1.0, "x"] for _ in range(5_000)]])
 def test_an_environment_of_much_data_is_neither_copied_nor_set_back(data, monkeypatch, capsys):
     states = mock.Mock()
@@ -402,16 +354,6 @@ class Data(AgingEnv):
     def __init__(self, data: Any) -> None:
         super().__init__()
         self.data = {"all": data}
-
-
-def test_what_was_drawn_keeps_no_environment_from_being_set_back():
-    pytest.importorskip("pygame")
-    env = make_env(gymnasium.make, {"id": "CartPole-v1", "render_mode": "rgb_array"})
-    as_built = AsBuilt(env)
-    for _ in range(2):
-        env.reset(1)
-        env.env.render()
-        assert as_built.set_back() is None
 
 
 class Replacing(AgingEnv):
@@ -465,24 +407,6 @@ def test_evaluations_that_are_not_set_back_are_told(kind, EnvCls, env_kwargs, re
     assert (reason or "") in " ".join(log.split())
 
 
-EVALUATED = """
-from tests.samplers.sampler_kit import in_order, running
-from tests.samplers.test_evaluation import stochastic_agent
-
-with running("serial", stochastic_agent(), B=3, eval_n_envs=3, eval_max_trajectories=7) as sampler:
-    print(in_order(sampler.evaluate_agent(7).traj_infos))
-"""
-
-
-@pytest.mark.nightly
-def test_an_evaluation_is_the_same_in_a_new_process():
-    with running("serial", stochastic_agent(), B=3, eval_n_envs=3, eval_max_trajectories=7) as sampler:
-        sampler.evaluate_agent(1)
-        expected = in_order(sampler.evaluate_agent(7).traj_infos)
-    run = subprocess.run([sys.executable, "-c", EVALUATED], capture_output=True, text=True, check=True)
-    assert run.stdout.splitlines()[-1] == str(expected)
-
-
 @pytest.mark.parametrize(("EnvCls", "kinds"), [(CountingEnv, SAMPLERS), (DictCountingEnv, ("serial", "cpu2", "gpu2"))])
 def test_any_number_of_workers_gives_the_same_evaluations(EnvCls, kinds):
     results = {}
@@ -520,22 +444,6 @@ def test_evaluation_without_environments_is_refused():
     for kind in ("serial", "cpu1"):
         with running(kind, counting_agent(), B=1) as sampler, pytest.raises(RuntimeError, match="eval_n_envs is 0"):
             sampler.evaluate_agent(0)
-
-
-@pytest.mark.parametrize("SamplerCls", [SerialSampler, CpuSampler])
-def test_settings_of_evaluation_that_cannot_be_meant_are_refused(SamplerCls):
-    def make(**kwargs: Any) -> Any:
-        return SamplerCls(CountingEnv, {}, batch_T=1, batch_B=1, eval_n_envs=4, **kwargs)
-
-    with pytest.raises(ValueError, match="eval_max_trajectories"):
-        make()
-    # Less than one step an environment would be an evaluation of nothing.
-    with pytest.raises(ValueError, match=r"eval_max_steps is 3.*4"):
-        make(eval_max_steps=3, eval_max_trajectories=4)
-    with pytest.raises(ValueError, match="eval_max_steps is -1"):
-        make(eval_max_steps=-1)
-    with pytest.raises(ValueError, match="eval_max_trajectories is -2"):
-        make(eval_max_trajectories=-2)
 
 
 def test_more_environments_than_episodes_are_not_built():
@@ -657,11 +565,6 @@ def test_environments_of_an_evaluation_are_closed_whatever_happens():
     assert len(closed) == 1
     evaluate(initialised(), Closing, {"breaks": False}, n_trajectories=3)
     assert len(closed) == 4
-
-
-def test_no_episodes_are_no_evaluation():
-    with pytest.raises(ValueError, match=r"eval_max_trajectories is 0; expected the number of episodes"):
-        SerialSampler(CountingEnv, {}, 2, 2, eval_n_envs=1, eval_max_trajectories=0, eval_max_steps=100)
 
 
 @pytest.mark.parametrize("recurrent", [False, True])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -21,7 +20,7 @@ from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.processes import WorkerError
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.runners.runner_kit import nightly
-from tests.samplers.row_reference import Stream, assert_after, assert_batches, assert_row, row_of
+from tests.samplers.row_reference import Stream, assert_batches, assert_row, row_of
 from tests.samplers.sampler_kit import (
     assert_equal_batches,
     collect,
@@ -31,8 +30,7 @@ from tests.samplers.sampler_kit import (
     running,
     with_either,
 )
-from tests.samplers.test_evaluation import episodes_by_env, eval_number
-from tests.toy_envs import LENGTHS, N_ACTIONS, CountingEnv, DictCountingEnv, LifeEnv, RecordingTrajInfo
+from tests.toy_envs import CountingEnv, DictCountingEnv, LifeEnv, RecordingTrajInfo
 from tests.vector_toy_envs import (
     CountingVectorEnv,
     DictCountingVectorEnv,
@@ -46,15 +44,6 @@ KINDS = ("serial", "halves", "cpu2", "gpu2", "alternating2")
 TOYS = [(CountingVectorEnv, CountingEnv), (DictCountingVectorEnv, DictCountingEnv), (LifeVectorEnv, LifeEnv)]
 AFTER: dict[str, Any] = dict(bootstrap_value=True, bootstrap_inputs=True)
 OPTIONS: dict[str, Any] = dict(B=3, seed=SEED, **AFTER, traj_info_kwargs={"discount": DISCOUNT})
-
-
-def streams_of(EnvCls: Any, B: int, recurrent: bool, rests: Any) -> list[Stream]:
-    streams = []
-    for rank in range(B):
-        env = EnvCls()
-        observation, _ = env.reset(seed=stream_seed(SEED, Role.ENV, rank))
-        streams.append(Stream(env, observation, recurrent, rests=rests))
-    return streams
 
 
 def info_keys(EnvCls: Any) -> list[str]:
@@ -73,22 +62,13 @@ def test_batches_are_those_of_the_python_list(VectorCls, EnvCls, recurrent):
         n_batches = 9 // T + 2
         with running("serial", random_agent(recurrent), EnvCls, **options) as sampler:
             expected = collect(sampler, n_batches)
-        for kind in KINDS if T == 5 else ("serial", "halves"):
+        for kind in (*KINDS, "cpu3", "gpu3", "no_overlap2") if T == 5 else ("serial", "halves"):
             with running(kind, random_agent(recurrent), VectorCls, **options) as sampler:
                 batches = collect(sampler, n_batches)
             for (samples, _), (reference, _) in zip(batches, expected, strict=True):
                 assert torch.equal(samples.agent.action, reference.agent.action), (kind, T)
             # A forward pass over another number of rows is rounded otherwise.
             assert_equal_batches(batches, expected, rtol=0.0 if kind == "serial" else 1e-4)
-
-
-@pytest.mark.parametrize("kind", ["cpu1", "cpu3", "gpu3", "alternating3", "no_overlap2"])
-def test_so_they_are_with_any_number_of_workers(kind):
-    options: dict[str, Any] = {**OPTIONS, "T": 5, "B": 4, "env_info_keys": ["t", "vector"]}
-    with running("serial", random_agent(True), DictCountingEnv, **options) as sampler:
-        expected = collect(sampler, 5)
-    with running(kind, random_agent(True), DictCountingVectorEnv, **options) as sampler:
-        assert_equal_batches(collect(sampler, 5), expected, rtol=1e-4)
 
 
 class SteadyEnv(CountingEnv):
@@ -120,26 +100,6 @@ def test_batches_are_the_same_in_every_mode_of_reset(VectorCls, EnvCls, mode):
             assert_equal_batches(collect(sampler, 5), expected)
 
 
-def seen(traj_infos: list[Any]) -> list[Any]:
-    """Return all that `RecordingTrajInfo` was given, as plain values."""
-    out = []
-    for info in traj_infos:
-        steps = [(o.tolist(), a, float(r), bool(d), t, v) for o, a, r, d, t, v in vars(info)["_seen"]]
-        out.append((steps, vars(info)["_final"].tolist(), sorted(info.statistics().items())))
-    return out
-
-
-@pytest.mark.parametrize(("VectorCls", "EnvCls"), [TOYS[0], TOYS[2]])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_traj_info_is_given_the_same(kind, VectorCls, EnvCls):
-    options: dict[str, Any] = {**OPTIONS, "T": 7, "TrajInfoCls": RecordingTrajInfo}
-    with running("serial", counting_agent(True), EnvCls, **options) as sampler:
-        expected = [seen(sampler.obtain_samples(itr)[1]) for itr in range(4)]
-    with running(kind, counting_agent(True), VectorCls, **options) as sampler:
-        assert [seen(sampler.obtain_samples(itr)[1]) for itr in range(4)] == expected
-    assert sum(map(len, expected)) > 3
-
-
 def test_info_that_would_be_cut_is_refused():
     """Like that of one environment: t is whole where it was checked, and becomes a fraction."""
 
@@ -160,26 +120,6 @@ def test_info_that_would_be_cut_is_refused():
 
 
 # ---- resting until the batch is over ----
-
-
-@pytest.mark.parametrize(("kind", "toy"), with_either(KINDS, *TOYS[:2]))
-def test_a_native_environment_is_stepped_while_it_rests_and_nobody_sees_it(kind, toy):
-    VectorCls, EnvCls = toy
-    for T in range(1, 8) if kind in ("serial", "halves") else (2, 5):
-        recurrent = T % 2 == 0
-        options: dict[str, Any] = {**OPTIONS, "T": T, "mid_batch_reset": False, "env_info_keys": ["t", "vector"]}
-        with running(kind, counting_agent(recurrent), VectorCls, **options) as sampler:
-            streams = streams_of(EnvCls, 3, recurrent, rests="stepped")
-            assert_batches(sampler, streams, 12 // T + 3, discount=DISCOUNT)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_rows_of_games_with_rests(kind):
-    for T in (1, 2, 3, 5) if kind in ("serial", "halves") else (3,):
-        options: dict[str, Any] = {**OPTIONS, "T": T, "mid_batch_reset": False}
-        with running(kind, counting_agent(True), LifeVectorEnv, **options) as sampler:
-            streams = streams_of(LifeEnv, 3, True, rests="stepped")
-            assert_batches(sampler, streams, 12, discount=DISCOUNT, with_info=False, with_trajectories=False)
 
 
 class VaryingLifeEnv(LifeEnv):
@@ -220,112 +160,23 @@ def test_what_is_logged_of_games_with_rests_is_whole_games(kind):
 # ---- random steps before the first batch ----
 
 
-class Logged(CountingVectorEnv):
-    """Notes how many steps each environment has taken since it was last begun by a reset of the sampler's."""
-
-    made: ClassVar[list[Logged]] = []
-
-    def __init__(self, num_envs: int, lengths: Sequence[int] = LENGTHS) -> None:
-        super().__init__(num_envs, lengths)
-        self.n_steps = np.zeros(num_envs, int)
-        self.actions: list[list[int]] = []
-        Logged.made.append(self)
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        self.n_steps[slice(None) if options is None else options["reset_mask"]] = 0
-        return super().reset(seed=seed, options=options)
-
-    def step(self, actions: Any) -> Any:
-        assert ((actions >= 0) & (actions < N_ACTIONS)).all()
-        self.n_steps += 1
-        self.actions.append(actions.tolist())
-        return super().step(actions)
-
-
-@pytest.mark.parametrize("most", [1, 2, 9])
-@pytest.mark.parametrize("kind", ["serial", "halves"])
-def test_every_environment_takes_random_steps_of_its_own_number(kind, most):
-    Logged.made = []
-    with running(kind, counting_agent(), Logged, B=12, max_decorrelation_steps=most):
-        _, *used = Logged.made  # the first was only checked
-        n_steps = np.concatenate([env.n_steps for env in used])
-        drawn = [a for env in used for actions in env.actions for a in actions]
-    assert len(n_steps) == 12
-    assert ((n_steps >= 1) & (n_steps <= most)).all()
-    if most > 1:
-        assert len(set(n_steps.tolist())) > 1
-        assert set(drawn) == set(range(N_ACTIONS))
-
-
-def stream_from(samples: Any, b: int) -> tuple[Stream, bool]:
-    """Return the rows to come of an environment after random steps, and whether it is amid an episode begun by them."""
-    agent, env = row_of(samples, 0, b)
-    number, t, episode = (int(x) for x in env.observation)
-    assert number == stream_seed(SEED, Role.ENV, b) % 1024
-    prev_action, prev_reward = agent.prev_action.item(), env.prev_reward.item()
-    assert prev_reward == (CountingEnv.reward_at(t, prev_action) if t else 0.0)
-    assert t or prev_action == 0
-    ended = t == LENGTHS[(number + episode) % len(LENGTHS)]
-    reference = CountingEnv()
-    vars(reference).update(number=number, t=t, episode=episode, needs_reset=ended)
-    stream = Stream(reference, env.observation.numpy().copy(), True, prev_action, prev_reward)
-    stream.ended = ended
-    return stream, t > 0 and not ended
-
-
-@pytest.mark.parametrize(("kind", "mid_batch_reset"), with_either(KINDS, True, False))
-def test_rows_go_on_from_where_the_random_steps_led(kind, mid_batch_reset):
-    T, B = 6, 10
-    options: dict[str, Any] = {**OPTIONS, "T": T, "B": B, "mid_batch_reset": mid_batch_reset}
-    with running(kind, counting_agent(True), CountingVectorEnv, max_decorrelation_steps=9, **options) as sampler:
-        samples, traj_infos = sampler.obtain_samples(0)
-        streams, amid = zip(*[stream_from(samples, b) for b in range(B)], strict=True)
-        # Where an episode ended with the last random step, row 0 is its final row, and the next one begins, also in an
-        # environment that would rest after an end inside the batch.
-        assert sum(stream.ended for stream in streams) > 0
-        assert sum(amid) > 1
-        unlogged = list(amid)
-        for itr in range(2):
-            logged = []
-            for b, stream in enumerate(streams):
-                for t in range(T):
-                    assert_row(samples, t, b, stream.next_row(DISCOUNT), recurrent=True, with_info=False)
-                    stream.rests = "never" if mid_batch_reset else "stepped"
-                assert_after(samples, b, stream)
-                stream.end_batch()
-                logged += stream.trajectories[int(unlogged[b]) :]
-                unlogged[b] = unlogged[b] and not stream.trajectories
-                stream.trajectories.clear()
-            assert in_order(traj_infos) == sorted(sorted(info.items()) for info in logged)
-            samples, traj_infos = sampler.obtain_samples(itr + 1)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_a_game_begun_with_random_steps_is_not_logged_even_after_a_lost_life(seed):
-    options: dict[str, Any] = {**OPTIONS, "T": 24, "B": 8, "TrajInfoCls": RecordingTrajInfo, "seed": seed}
-    with running("serial", counting_agent(), LifeVectorEnv, max_decorrelation_steps=6, **options) as sampler:
-        _, traj_infos = sampler.obtain_samples(0)
-    assert {info.Length for info in traj_infos} == {9}
-
-
 # ---- state ----
 
 
 @pytest.mark.parametrize(("kind", "mid_batch_reset"), with_either(KINDS, True, False))
 def test_after_loading_the_row_at_hand_is_final_and_new_episodes_begin(kind, mid_batch_reset):
-    T, n = 5, 3
-    of_the_start = [stream_seed(SEED, Role.ENV, rank) for rank in range(3)]
+    T, n = 4, 3
+    of_the_start = {stream_seed(SEED, Role.ENV, rank) % 1024 for rank in range(3)}
     options: dict[str, Any] = {**OPTIONS, "T": T, "mid_batch_reset": mid_batch_reset, "env_info_keys": ["t", "vector"]}
     with running(kind, counting_agent(True), CountingVectorEnv, **options) as sampler:
-        for itr in range(n):
-            sampler.obtain_samples(itr)
+        collect(sampler, n)
         state = sampler.state_dict()
         expected, _ = collect(sampler, 1, first=n)[0]
     with running(kind, counting_agent(True), CountingVectorEnv, **options) as sampler:
         for _ in range(2):  # in a sampler that has not run, and in one that has
             sampler.load_state_dict(state)
             assert "it is a vector environment" in str(sampler.why_no_state())
-            samples, _ = collect(sampler, 1, first=n)[0]
+            samples, traj_infos = sampler.obtain_samples(n)
             assert not samples.env.valid[0].any()
             assert not samples.env.done[0].any()
             assert torch.equal(samples.env.observation[0], expected.env.observation[0])
@@ -335,103 +186,23 @@ def test_after_loading_the_row_at_hand_is_final_and_new_episodes_begin(kind, mid
             assert torch.equal(h[0], expected.agent.agent_info.prev_rnn_state.h[0])
             for zero in (samples.agent.action[0], samples.env.reward[0], h[1]):
                 assert not zero.any()
-            assert samples.env.observation[1, :, 1].tolist() == [0, 0, 0], "no episode begins"
+            assert all(not leaf[0].any() for leaf in buffer_leaves(samples.env.env_info))
             assert samples.env.valid[1].all()
-            assert samples.env.observation[1, :, 2].tolist() == [0, 0, 0], "no environment was seeded"
-            assert not set(samples.env.observation[1, :, 0].tolist()) & {seed % 1024 for seed in of_the_start}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_rows_after_loading_are_those_of_new_episodes(kind):
-    T, n = 4, 3
-    options: dict[str, Any] = {**OPTIONS, "T": T, "env_info_keys": ["t", "vector"]}
-    with running(kind, counting_agent(True), CountingVectorEnv, **options) as sampler:
-        collect(sampler, n)
-        state = sampler.state_dict()
-    with running(kind, counting_agent(True), CountingVectorEnv, **options) as sampler:
-        collect(sampler, 1)
-        sampler.load_state_dict(state)
-        samples, traj_infos = sampler.obtain_samples(n)
-        assert not samples.env.valid[0].any()
-        streams = []
-        for b in range(3):
-            number, _, episode = (int(x) for x in samples.env.observation[1, b])
-            env = CountingEnv()
-            vars(env).update(number=number, episode=episode, needs_reset=False)
-            streams.append(Stream(env, env.observe(), True))
-            for t in range(1, T):
-                row = streams[b].next_row(DISCOUNT)
-                assert samples.agent.action[t, b].item() == row["action"]
-                assert samples.agent.agent_info.value[t, b].item() == row["value"]
-        # What was lost is logged nowhere.
-        assert in_order(traj_infos) == sorted(sorted(i.items()) for stream in streams for i in stream.trajectories)
-        for stream in streams:
-            stream.trajectories.clear()
+            assert not samples.env.observation[1, :, 1:].any(), "no episode begins, or no environment was seeded"
+            assert not set(samples.env.observation[1, :, 0].tolist()) & of_the_start
+            streams = []
+            for b in range(3):
+                env = CountingEnv()
+                vars(env).update(number=int(samples.env.observation[1, b, 0]), needs_reset=False)
+                streams.append(Stream(env, env.observe(), True, rests="never" if mid_batch_reset else "stepped"))
+                for t in range(1, T):
+                    assert_row(samples, t, b, streams[b].next_row(DISCOUNT), True, True)
+                streams[b].end_batch()
+            # What was lost is logged nowhere.
+            assert in_order(traj_infos) == sorted(sorted(i.items()) for stream in streams for i in stream.trajectories)
+            for stream in streams:
+                stream.trajectories.clear()
         assert_batches(sampler, streams, 4, discount=DISCOUNT, first=n + 1)
-
-
-@pytest.mark.parametrize("kind", ["serial", "cpu2"])
-def test_the_final_row_after_loading_has_no_info(kind):
-    with running(kind, counting_agent(), CountingVectorEnv, **OPTIONS, env_info_keys=["t", "vector"]) as sampler:
-        state = sampler.state_dict()
-        collect(sampler, 2)
-        sampler.load_state_dict(state)
-        samples, _ = sampler.obtain_samples(2)
-    assert not samples.env.valid[0].any()
-    assert all(not leaf[0].any() for leaf in buffer_leaves(samples.env.env_info))
-
-
-# ---- evaluation ----
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_environment_runs_its_quota_of_whole_episodes(kind):
-    options: dict[str, Any] = dict(eval_n_envs=3, eval_max_trajectories=8, TrajInfoCls=RecordingTrajInfo)
-    with running(kind, counting_agent(True), CountingVectorEnv, B=4, seed=SEED, **options) as sampler:
-        results = []
-        for itr in range(3):
-            results.append(sampler.evaluate_agent(itr))
-            sampler.obtain_samples(itr)
-    for itr, result in enumerate(results):
-        episodes = episodes_by_env(result.traj_infos)
-        expected = {eval_number(rank, itr): n for rank, n in enumerate((3, 3, 2))}
-        assert {n: len(e) for n, e in episodes.items()} == expected
-        assert all(e == list(range(len(e))) for e in episodes.values()), "episodes were left out"
-        assert result.unfinished == 0
-        assert result.steps == sum(info.Length for info in result.traj_infos)
-        for info in result.traj_infos:
-            steps = vars(info)["_seen"]
-            for i, (observation, *_, value) in enumerate(steps):
-                prev_reward = steps[i - 1][2] if i else 0.0
-                assert value == 100 * observation[0] + i + 0.25 * prev_reward + 0.5 * i
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_games_and_limits_of_an_evaluation(kind):
-    options: dict[str, Any] = dict(eval_n_envs=2, eval_max_trajectories=6)
-    with running(kind, counting_agent(), LifeVectorEnv, B=2, **options) as sampler:
-        result = sampler.evaluate_agent(0)
-    assert [info.Length for info in result.traj_infos] == [3 + 2 + 4] * 6
-    options = dict(eval_n_envs=3, eval_max_trajectories=300, eval_max_steps=14)
-    with running(kind, counting_agent(), DictCountingVectorEnv, B=3, **options) as sampler:
-        result = sampler.evaluate_agent(0)
-    assert result.steps == 12
-    assert len(result.traj_infos) + result.unfinished == 300
-
-
-@pytest.mark.parametrize(("kind", "mid_batch_reset"), with_either(KINDS, True, False))
-def test_training_goes_on_as_if_there_had_been_no_evaluation(kind, mid_batch_reset):
-    options: dict[str, Any] = {**OPTIONS, "T": 4, "max_decorrelation_steps": 3, "mid_batch_reset": mid_batch_reset}
-    options.update(eval_n_envs=2, eval_max_trajectories=5)
-    with running(kind, random_agent(True), LifeVectorEnv, **options) as sampler:
-        without = collect(sampler, 4)
-    with running(kind, random_agent(True), LifeVectorEnv, **options) as sampler:
-        sampler.evaluate_agent(0)
-        with_evaluation = []
-        for itr in range(4):
-            with_evaluation += collect(sampler, 1, first=itr)
-            sampler.evaluate_agent(itr + 1)
-    assert_equal_batches(with_evaluation, without)
 
 
 # ---- gymnasium's own ----

@@ -89,7 +89,7 @@ def test_rows_evaluations_and_resumed_rows_are_those_of_cpu_workers(ray_cluster)
     (local, local_eval), (remote, remote_eval) = results
     assert_equal_batches(remote, local)
     assert remote_eval == local_eval
-    assert not psutil.wait_procs(processes, timeout=5)[1], "none is left"
+    assert not psutil.wait_procs(processes, timeout=30)[1], "none is left"
 
 
 def process_of(actor: Any) -> psutil.Process:
@@ -118,7 +118,7 @@ def test_workers_that_raise_stand_still_or_die_and_nodes_that_hang_are_replaced(
         assert worker.node is node
         assert not node.lost, "it is well"
         sampler._kind.node_timeout, sampler._workers.pool.timeout = 1.5, 60.0
-        processes = [process_of(actor) for actor in (worker.remote, worker.node.watch)]
+        processes = [process_of(actor) for actor in (worker.remote, worker.node.remote)]
         for process in processes:
             process.suspend()
         try:

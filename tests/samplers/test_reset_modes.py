@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,17 +12,13 @@ from gymnasium import spaces
 
 from rlpyt.agents import DqnAgent, GaussianPgAgent
 from rlpyt.algos import A2C, DQN
-from rlpyt.logging import load_snapshot, save_snapshot
 from rlpyt.samplers import SerialSampler, WaitResetCollector
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import BatchSpec, Run
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from rlpyt.utils.seeds import Role, stream_seed
-from tests.algos.small_problems import optimize
-from tests.runners.runner_kit import nightly
-from tests.samplers.row_reference import Stream, assert_batches
+from tests.samplers.row_reference import streams_of
 from tests.samplers.sampler_kit import (
-    SAMPLERS,
     TWO_OF_EACH,
     assert_equal_batches,
     collect,
@@ -32,56 +27,15 @@ from tests.samplers.sampler_kit import (
     running,
     with_either,
 )
-from tests.toy_envs import CountingEnv, DictCountingEnv, LifeEnv
+from tests.toy_envs import CountingEnv
 
 SEED, DISCOUNT = 7, 0.5
 AFTER: dict[str, Any] = dict(bootstrap_value=True, bootstrap_inputs=True)
 WAIT: dict[str, Any] = dict(mid_batch_reset=False, **AFTER, traj_info_kwargs={"discount": DISCOUNT})
-SIZES = [(1, 1), (1, 4), (2, 3), (3, 2), (4, 4), (5, 1), (6, 3), (7, 4)]
 PROCESSES = {"start_method": "forkserver"}
 
 
-def streams_of(EnvCls: Any, B: int, recurrent: bool, **env_kwargs: Any) -> list[Stream]:
-    streams = []
-    for rank in range(B):
-        env = EnvCls(**env_kwargs)
-        observation, _ = env.reset(seed=stream_seed(SEED, Role.ENV, rank))
-        streams.append(Stream(env, observation, recurrent, rests="still"))
-    return streams
-
-
-def check(kind: str, EnvCls: Any, T: int, B: int, recurrent: bool, n_batches: int) -> None:
-    with_info = EnvCls is not LifeEnv
-    options: dict[str, Any] = {**WAIT, "env_info_keys": ["t", "vector"] if with_info else []}
-    with running(kind, counting_agent(recurrent), EnvCls, T, B, SEED, **options) as sampler:
-        assert not sampler.mid_batch_reset
-        streams = streams_of(EnvCls, B, recurrent)
-        assert_batches(sampler, streams, n_batches, discount=DISCOUNT, with_info=with_info)
-
-
 # ---- the rows ----
-
-
-@pytest.mark.parametrize("sizes", [SIZES, nightly(list(product(range(1, 8), range(1, 5))))], ids=["some", "all"])
-@pytest.mark.parametrize(("kind", "recurrent"), [("serial", False), ("serial", True), ("halves", True)])
-def test_rows_of_every_batch_size_without_workers(kind, recurrent, sizes):
-    for T, B in sizes:
-        check(kind, CountingEnv, T, B, recurrent, n_batches=9 if T < 3 else 5)
-
-
-@pytest.mark.parametrize(("T", "B"), [(1, 3), (4, 4)])
-@pytest.mark.parametrize("kind", [kind for kind in SAMPLERS if kind not in ("serial", "halves")])
-def test_rows_of_every_kind_of_workers(kind, T, B):
-    check(kind, CountingEnv, T, B, recurrent=T % 2 == 0, n_batches=15)
-
-
-@pytest.mark.parametrize("EnvCls", [DictCountingEnv, LifeEnv])
-@pytest.mark.parametrize("kind", TWO_OF_EACH)
-def test_rows_of_every_environment(kind, EnvCls):
-    check(kind, EnvCls, T=4, B=3, recurrent=True, n_batches=10)
-    if kind in ("serial", "halves"):
-        for T, recurrent in ((1, False), (2, True), (3, False), (6, False)):
-            check(kind, EnvCls, T, B=3, recurrent=recurrent, n_batches=7)
 
 
 def test_what_the_words_say_of_one_environment():
@@ -164,28 +118,6 @@ def test_decorrelation_and_evaluation_go_together_with_it(kind):
     assert_equal_batches(batches, expected, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("kind", "EnvCls"), with_either(TWO_OF_EACH, CountingEnv, LifeEnv))
-def test_a_loaded_sampler_goes_on_to_the_same_rows(kind, EnvCls, tmp_path):
-    options: dict[str, Any] = {**WAIT, "T": 4, "B": 3, "max_decorrelation_steps": 3}
-    with running(kind, random_agent(True), EnvCls, **options) as sampler:
-        states = []
-        for itr in range(4):
-            samples, _ = sampler.obtain_samples(itr)
-            states.append(sampler.state_dict())
-        assert not samples.env.valid.all(), "nobody rests here, which makes the test one of nothing"
-        save_snapshot(tmp_path / "state.pkl", states[3])
-        expected = collect(sampler, 4, first=4)
-    state = load_snapshot(tmp_path / "state.pkl")
-    with running(kind, random_agent(True), EnvCls, **options) as sampler:
-        sampler.load_state_dict(state)
-        assert_equal_batches(collect(sampler, 4, first=4), expected)
-        # Resets are under way now, and must not come in after what is loaded.
-        sampler.load_state_dict(state)
-        assert_equal_batches(collect(sampler, 4, first=4), expected)
-        sampler.load_state_dict(states[1])
-        assert_equal_batches(collect(sampler, 6, first=2)[2:], expected)
-
-
 # ---- in the background ----
 
 
@@ -262,7 +194,7 @@ def test_advantages_and_returns_are_those_of_the_episodes(gae_lambda):
     agent, algo = counting_agent(), A2C(discount=discount, gae_lambda=gae_lambda)
     with running("serial", agent, T=T, B=B, **WAIT) as sampler:
         algo.initialize(agent, Run(batch_spec=sampler.batch_spec, n_itr=20, mid_batch_reset=False))
-        streams = streams_of(CountingEnv, B, recurrent=False)
+        streams = streams_of(CountingEnv, B, False, "still")
         ends = set()
         for itr in range(12):
             samples, _ = sampler.obtain_samples(itr)
@@ -281,33 +213,15 @@ def test_advantages_and_returns_are_those_of_the_episodes(gae_lambda):
         assert {(T - 1, True, False), (T - 1, False, True), (0, True, False), (0, False, True)} <= ends
 
 
-def test_a_recurrent_agent_trains_on_it():
-    agent, algo = random_agent(recurrent=True), A2C(learning_rate=1e-2)
-    with running("serial", agent, T=5, B=4, **WAIT) as sampler:
-        algo.initialize(agent, Run(batch_spec=sampler.batch_spec, n_itr=10, mid_batch_reset=False))
-        before = [p.detach().clone() for p in agent.parameters()]
-        rested = 0
-        for itr in range(8):
-            samples, _ = sampler.obtain_samples(itr)
-            batch, init_rnn_state = algo.loss_inputs(samples, algo.hyper(0))
-            assert not batch.episode_start.any(), "nothing begins inside a batch"
-            dist_info, value = algo.forward(batch, init_rnn_state)
-            valid = samples.env.valid
-            rested += int((~valid).sum())
-            torch.testing.assert_close(value[valid], batch.old_value[valid], rtol=1e-4, atol=1e-4)
-            logits = batch.old_dist_info.logits[valid]
-            torch.testing.assert_close(dist_info.logits[valid], logits, rtol=1e-4, atol=1e-4)
-            metrics = optimize(algo, itr, samples)
-            assert all(x.isfinite().all() for x in metrics.values())
-        assert rested > 20
-        assert all(not torch.equal(p, q) for p, q in zip(agent.parameters(), before, strict=True))
-
-
 def test_rows_of_rest_do_not_reach_the_update():
     agent, algo = random_agent(recurrent=True), A2C()
     with running("serial", agent, T=6, B=4, **WAIT) as sampler:
         algo.initialize(agent, Run(batch_spec=sampler.batch_spec, n_itr=10, mid_batch_reset=False))
         samples, _ = sampler.obtain_samples(0)
+    batch, init_rnn_state = algo.loss_inputs(samples, algo.hyper(0))
+    assert not batch.episode_start.any(), "nothing begins inside a batch"
+    _, value = algo.forward(batch, init_rnn_state)
+    torch.testing.assert_close(value[batch.valid], batch.old_value[batch.valid], rtol=1e-4, atol=1e-4)
     resting = ~samples.env.valid
     resting[1:] &= ~samples.env.valid[:-1]  # the final observation stays: its value counts
     assert resting.sum() > 3

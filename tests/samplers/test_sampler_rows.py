@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 
 from rlpyt.agents import CategoricalPgAgent
-from rlpyt.types import AgentStep, TrajInfo
-from rlpyt.utils.arrays import buffer_leaves
+from rlpyt.types import AgentStep, Samples, TrajInfo
+from rlpyt.utils.arrays import buffer_func, buffer_leaves
+from rlpyt.utils.processes import Worker, receive_all, stop_workers
+from rlpyt.utils.progress import Progress
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.seeds import Role, stream_seed
-from tests.samplers.row_reference import Stream, assert_after, assert_row, row_of
+from tests.samplers.row_reference import Stream, assert_after, assert_batches, assert_row, row_of, streams_of
 from tests.samplers.sampler_kit import (
     SAMPLERS,
     TWO_OF_EACH,
+    Watched,
     assert_equal_batches,
     collect,
     counting_agent,
@@ -35,15 +39,10 @@ from tests.toy_envs import (
     OldCountingEnv,
     RecordingTrajInfo,
 )
+from tests.vector_toy_envs import CountingVectorEnv, DictCountingVectorEnv, LifeVectorEnv
 
 SEED, DISCOUNT = 7, 0.5
-ENVS = {
-    "counting": (CountingEnv, {}),
-    "one array": (CountingEnv, {"reuse_array": True}),
-    "nested": (DictCountingEnv, {}),
-    "old gym": (OldCountingEnv, {}),
-    "lives": (LifeEnv, {}),
-}
+OPTIONS: dict[str, Any] = dict(bootstrap_value=True, bootstrap_inputs=True, traj_info_kwargs={"discount": DISCOUNT})
 
 
 class OldReference(CountingEnv):
@@ -54,62 +53,79 @@ class OldReference(CountingEnv):
         return terminated and not truncated, truncated
 
 
-def assert_batches_are_the_reference(
-    sampler: Any, streams: list[Stream], n_batches: int, recurrent: bool, with_info: bool
-) -> None:
-    T = sampler.batch_spec.T
-    for itr in range(n_batches):
-        samples, traj_infos = sampler.obtain_samples(itr)
-        for b, stream in enumerate(streams):
-            for t in range(T):
-                assert_row(samples, t, b, stream.next_row(DISCOUNT), recurrent, with_info)
-            assert_after(samples, b, stream)
-        expected = [info for stream in streams for info in stream.trajectories]
-        assert in_order(traj_infos) == sorted(sorted(info.items()) for info in expected)
-        for stream in streams:
-            stream.trajectories.clear()
+ENVS: dict[str, tuple[Any, Any]] = {
+    "counting": (CountingEnv, CountingEnv),
+    "one array": (partial(CountingEnv, reuse_array=True), CountingEnv),
+    "nested": (DictCountingEnv, DictCountingEnv),
+    "old gym": (OldCountingEnv, OldReference),
+    "lives": (LifeEnv, LifeEnv),
+    "native": (CountingVectorEnv, CountingEnv),
+    "native nested": (DictCountingVectorEnv, DictCountingEnv),
+    "native lives": (LifeVectorEnv, LifeEnv),
+}
+"""What the sampler is given, and the environment of the reference."""
 
 
-def check(sampler_kind: str, env_kind: str, T: int, B: int, recurrent: bool) -> None:
-    EnvCls, env_kwargs = ENVS[env_kind]
-    streams = []
-    for rank in range(B):
-        env = OldReference() if EnvCls is OldCountingEnv else EnvCls()
-        observation, _ = env.reset(seed=stream_seed(SEED, Role.ENV, rank))
-        streams.append(Stream(env, observation, recurrent, prev_action=0, prev_reward=0.0))
-    with_info = env_kind != "lives"
-    with running(
-        sampler_kind,
-        counting_agent(recurrent),
-        EnvCls,
-        T,
-        B,
-        SEED,
-        env_kwargs=env_kwargs,
-        env_info_keys=["t", "vector"] if with_info else [],
-        bootstrap_value=True,
-        bootstrap_inputs=True,
-        traj_info_kwargs={"discount": DISCOUNT},
-    ) as sampler:
-        assert_batches_are_the_reference(
-            sampler, streams, n_batches=24 // T + 1, recurrent=recurrent, with_info=with_info
-        )
+class Case(NamedTuple):
+    """Sampler whose rows are compared with the reference."""
+
+    kind: str
+    T: int = 5
+    B: int = 3
+    env: str = "counting"
+    recurrent: bool = True
+    waits: bool = False
+    """Whether environments rest from the end of an episode to the end of the batch."""
+    n_batches: int = 1
+    """Places of the ring."""
+    servers: int | None = None
 
 
-@pytest.mark.parametrize(
-    ("kind", "T", "B"),
-    [("serial", *size) for size in ((1, 1), (1, 4), (2, 3), (3, 2), (4, 4), (5, 1), (6, 3), (7, 4))]
+SIZES = [(1, 1), (1, 4), (2, 3), (3, 2), (4, 4), (5, 1), (6, 3), (7, 4)]
+CASES = [
+    *(
+        Case("serial", T, B, "counting", (T + B + waits) % 2 == 0, waits, 1 + T % 3)
+        for waits in (False, True)
+        for T, B in SIZES
+    ),
     # All samplers have one collector: a single row and several, divided evenly among workers or not.
-    + [(kind, *size) for kind in SAMPLERS[1:] for size in ((1, 3), (5, 4))],
-)
-def test_rows_of_every_batch_size(kind, T, B):
-    check(kind, "counting", T, B, recurrent=(T + B) % 2 == 0)
+    *(Case(kind, 1, 3, "counting", waits, not waits, 1 + 2 * waits) for kind, waits in with_either(SAMPLERS[1:])),
+    *(Case(kind, 4, 4, "counting", True, not waits, 3 - waits) for kind, waits in with_either(SAMPLERS[1:])),
+    *(
+        Case(kind, 4, 3, env, recurrent, recurrent == (i % 2), 1 + i % 2)
+        for kind, recurrent in with_either(TWO_OF_EACH)
+        for i, env in enumerate(ENVS)
+        if env != "counting" and not (env.startswith("native") and kind == "no_overlap2")
+    ),
+    *(Case("serial", T, 3, env, T % 2 == 0, True) for env in ENVS if env.startswith("native") for T in (1, 2, 3, 7)),
+    *(Case(kind, 4, 5, "counting", True, i % 2 == 1, 3, 2) for i, kind in enumerate(("gpu2", "gpu3", "alternating4"))),
+    Case("no_overlap5", 4, 5, "counting", True, True, 3, 2),
+]
 
 
-@pytest.mark.parametrize("env_kind", [kind for kind in ENVS if kind != "counting"])
-@pytest.mark.parametrize(("kind", "recurrent"), with_either(TWO_OF_EACH))
-def test_rows_of_every_environment(kind, env_kind, recurrent):
-    check(kind, env_kind, T=5, B=3, recurrent=recurrent)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_rows_are_the_reference_and_no_other_place_is_touched(case):
+    kind, T, B, env, recurrent, waits, n_batches, servers = case
+    EnvCls, Reference = ENVS[env]
+    native, lives = env.startswith("native"), env.endswith("lives")
+    options: dict[str, Any] = {**OPTIONS, "mid_batch_reset": not waits, "n_batches": n_batches}
+    options |= {"env_info_keys": [] if lives else ["t", "vector"], **({"servers": servers} if servers else {})}
+    evaluates = T == 4 and env == "counting"
+    options |= dict(eval_n_envs=1, eval_max_trajectories=1) if evaluates else {}
+    rests = "never" if not waits else "stepped" if native else "still"
+    with running(kind, counting_agent(recurrent), EnvCls, T, B, SEED, **options) as sampler:
+        assert sampler.mid_batch_reset != waits
+        watched, streams = Watched(sampler), streams_of(Reference, B, recurrent, rests)
+        assert len(watched.places) == n_batches
+        for itr in range(24 // T + 2):
+            # A reset with a mask may break off a game: see the test of what is logged of them.
+            told = not (native and lives and waits)
+            assert_batches(
+                watched, streams, 1, discount=DISCOUNT, with_info=not lives, with_trajectories=told, first=itr
+            )
+            if evaluates:
+                sampler.evaluate_agent(itr)
+                watched.check(itr)
 
 
 # A spawned worker imports torch, which takes 4 s.
@@ -124,57 +140,67 @@ def test_start_methods_give_the_same_batches(start_method, kind):
 # ---- random steps before the first batch ----
 
 
-@pytest.mark.parametrize("kind", TWO_OF_EACH)
-def test_decorrelated_rows_go_on_from_where_the_random_steps_led(kind):
-    T, B, most = 4, 6, 9
-    with running(
-        kind,
-        counting_agent(),
-        T=T,
-        B=B,
-        max_decorrelation_steps=most,
-        bootstrap_value=True,
-        traj_info_kwargs={"discount": DISCOUNT},
-    ) as sampler:
+def stream_from(samples: Any, b: int) -> tuple[Stream, bool]:
+    """Return the rows to come of an environment after random steps, and whether it is amid an episode begun by them."""
+    agent, env = row_of(samples, 0, b)
+    number, t, episode = (int(x) for x in env.observation)
+    assert number == stream_seed(SEED, Role.ENV, b) % 1024
+    prev_action, prev_reward = agent.prev_action.item(), env.prev_reward.item()
+    assert 0 <= prev_action < N_ACTIONS
+    assert prev_reward == (CountingEnv.reward_at(t, prev_action) if t else 0.0)
+    assert t or prev_action == 0
+    ended = t == LENGTHS[(number + episode) % len(LENGTHS)]
+    reference = CountingEnv()
+    vars(reference).update(number=number, t=t, episode=episode, needs_reset=ended)
+    stream = Stream(reference, env.observation.numpy().copy(), True, prev_action, prev_reward)
+    stream.ended = ended
+    return stream, t > 0 and not ended
+
+
+@pytest.mark.parametrize(
+    ("kind", "mid_batch_reset", "EnvCls"),
+    [
+        (kind, mid_batch_reset, EnvCls)
+        for i, EnvCls in enumerate((CountingEnv, CountingVectorEnv))
+        for kind, mid_batch_reset in with_either(TWO_OF_EACH[: 6 - i], True, False)
+    ],
+)
+def test_rows_go_on_from_where_the_random_steps_led(kind, mid_batch_reset, EnvCls):
+    T, B, most = 6, 10, 9
+    options: dict[str, Any] = {**OPTIONS, "T": T, "B": B, "mid_batch_reset": mid_batch_reset}
+    with running(kind, counting_agent(True), EnvCls, max_decorrelation_steps=most, **options) as sampler:
         samples, traj_infos = sampler.obtain_samples(0)
-        streams, n_random = [], []
-        for b in range(B):
-            agent, env = row_of(samples, 0, b)
-            number, t, episode = (int(x) for x in env.observation)
-            assert number == stream_seed(SEED, Role.ENV, b) % 1024
-            reference = CountingEnv()
-            vars(reference).update(number=number, t=t, episode=episode, needs_reset=False)
-            prev_action, prev_reward = agent.prev_action.item(), env.prev_reward.item()
-            if t == 0:
-                assert (prev_action, prev_reward) == (0, 0.0)
-            else:
-                assert 0 <= prev_action < N_ACTIONS
-                assert prev_reward == CountingEnv.reward_at(t, prev_action)
-            n_random.append(t + sum(LENGTHS[(number + e) % len(LENGTHS)] for e in range(episode)))
-            streams.append(Stream(reference, env.observation.numpy().copy(), False, prev_action, prev_reward))
-        assert all(1 <= n <= most for n in n_random)
-        assert len(set(n_random)) > 1, "all environments took the same number of random steps"
-        logged = []
-        for b, stream in enumerate(streams):
-            begun_by_the_agent = stream.env.t == 0
-            for t in range(T):
-                assert_row(samples, t, b, stream.next_row(DISCOUNT), recurrent=False, with_info=False)
-            logged += stream.trajectories[0 if begun_by_the_agent else 1 :]
-            # From here on all is logged, except a trajectory that began with random steps and is not over.
-            stream.trajectories = [] if begun_by_the_agent or stream.trajectories else [{"unlogged": 1.0}]
-        assert in_order(traj_infos) == sorted(sorted(info.items()) for info in logged)
-        samples, traj_infos = sampler.obtain_samples(1)
-        logged = []
-        for b, stream in enumerate(streams):
-            for t in range(T):
-                assert_row(samples, t, b, stream.next_row(DISCOUNT), recurrent=False, with_info=False)
-            unlogged = stream.trajectories[:1] == [{"unlogged": 1.0}]
-            logged += stream.trajectories[2 if unlogged else 0 :]
-        assert in_order(traj_infos) == sorted(sorted(info.items()) for info in logged)
+        streams, amid = zip(*[stream_from(samples, b) for b in range(B)], strict=True)
+        assert sum(amid) > 1
+        if EnvCls is CountingEnv:
+            envs = [stream.env for stream in streams]
+            taken = [e.t + sum(LENGTHS[(e.number + i) % len(LENGTHS)] for i in range(e.episode)) for e in envs]
+            assert all(1 <= n <= most for n in taken)
+            assert len(set(taken)) > 1, "all environments took the same number of random steps"
+        else:
+            # Where an episode ended with the last random step, row 0 is its final row, and the next one begins, also in
+            # an environment that would rest after an end inside the batch.
+            assert sum(stream.ended for stream in streams) > 0
+        unlogged = list(amid)
+        for itr in range(2):
+            logged = []
+            for b, stream in enumerate(streams):
+                for t in range(T):
+                    assert_row(samples, t, b, stream.next_row(DISCOUNT), recurrent=True, with_info=False)
+                    rests: Any = "still" if EnvCls is CountingEnv else "stepped"
+                    stream.rests = "never" if mid_batch_reset else rests
+                assert_after(samples, b, stream)
+                stream.end_batch()
+                logged += stream.trajectories[int(unlogged[b]) :]
+                unlogged[b] = unlogged[b] and not stream.trajectories
+                stream.trajectories.clear()
+            assert in_order(traj_infos) == sorted(sorted(info.items()) for info in logged)
+            samples, traj_infos = sampler.obtain_samples(itr + 1)
 
 
-def test_a_game_begun_with_random_steps_is_not_logged_even_after_a_lost_life():
-    with running("serial", counting_agent(), LifeEnv, T=40, B=4, max_decorrelation_steps=6) as sampler:
+@pytest.mark.parametrize("EnvCls", [LifeEnv, LifeVectorEnv])
+def test_a_game_begun_with_random_steps_is_not_logged_even_after_a_lost_life(EnvCls):
+    with running("serial", counting_agent(), EnvCls, T=40, B=4, max_decorrelation_steps=6) as sampler:
         _, traj_infos = sampler.obtain_samples(0)
     # A game of three lives takes 3 + 2 + 4 steps; one begun with random steps would seem shorter.
     assert {info.Length for info in traj_infos} == {9}
@@ -211,42 +237,24 @@ def test_two_replicas_are_the_halves_of_one_sampler(kind):
                 torch.testing.assert_close(x, y[:, 2 * rank : 2 * rank + 2], rtol=1e-4, atol=1e-5)
 
 
-def test_another_seed_gives_other_batches():
-    with running("serial", random_agent(), seed=1) as sampler:
-        one = collect(sampler, 1)
-    with running("serial", random_agent(), seed=2) as sampler:
-        two = collect(sampler, 1)
-    assert not torch.equal(one[0][0].env.observation, two[0][0].env.observation)
-    assert not torch.equal(one[0][0].agent.action, two[0][0].agent.action)
+def test_environments_of_one_run_and_of_another_seed_differ():
+    batches = []
+    for seed in (1, 2):
+        with running("serial", random_agent(), B=4, T=12, seed=seed) as sampler:
+            batches.append(collect(sampler, 1)[0][0])
+    one, two = batches
+    assert not torch.equal(one.env.observation, two.env.observation)
+    assert not torch.equal(one.agent.action, two.agent.action)
+    assert len(set(one.env.observation[0, :, 0].tolist())) == 4
+    assert len({tuple(one.agent.action[:, b].tolist()) for b in range(4)}) == 4
 
 
-def test_environments_of_one_run_differ():
-    with running("serial", random_agent(), B=4, T=12) as sampler:
-        samples, _ = sampler.obtain_samples(0)
-    numbers = samples.env.observation[0, :, 0].tolist()
-    assert len(set(numbers)) == 4
-    actions = {tuple(samples.agent.action[:, b].tolist()) for b in range(4)}
-    assert len(actions) == 4
+# ---- trajectories, memory ----
 
 
-# ---- recurrent state, trajectories, memory ----
-
-
-@pytest.mark.parametrize("kind", TWO_OF_EACH)
-def test_recurrent_state_is_zero_at_starts_and_only_there(kind):
-    with running(kind, random_agent(recurrent=True), T=6, B=3) as sampler:
-        batches = [samples for samples, _ in collect(sampler, 6)]
-    h = torch.cat([samples.agent.agent_info.prev_rnn_state.h for samples in batches]).abs().amax((2, 3))
-    c = torch.cat([samples.agent.agent_info.prev_rnn_state.c for samples in batches]).abs().amax((2, 3))
-    t = torch.cat([samples.env.observation[..., 1] for samples in batches])
-    assert torch.equal(h == 0, t == 0)
-    assert torch.equal(c == 0, t == 0)
-    assert (t == 0).sum() > 3
-
-
-@pytest.mark.parametrize("kind", TWO_OF_EACH)
-def test_traj_info_is_given_what_happened(kind):
-    with running(kind, counting_agent(), T=12, B=3, TrajInfoCls=RecordingTrajInfo) as sampler:
+@pytest.mark.parametrize(("kind", "EnvCls"), with_either(TWO_OF_EACH, CountingVectorEnv, CountingEnv))
+def test_traj_info_is_given_what_happened(kind, EnvCls):
+    with running(kind, counting_agent(), EnvCls, T=12, B=3, TrajInfoCls=RecordingTrajInfo) as sampler:
         _samples, traj_infos = sampler.obtain_samples(0)
     assert len(traj_infos) > 3
     for info in traj_infos:
@@ -263,14 +271,15 @@ def test_traj_info_is_given_what_happened(kind):
 
 
 @pytest.mark.parametrize("kind", TWO_OF_EACH)
-def test_a_batch_is_views_of_one_memory_in_the_dtypes_of_the_space(kind):
-    with running(kind, counting_agent(), DictCountingEnv, bootstrap_value=True, env_info_keys=["vector"]) as sampler:
-        first, _ = sampler.obtain_samples(0)
-        second, _ = sampler.obtain_samples(1)
-        assert all(
-            a is b or a.data_ptr() == b.data_ptr()
-            for a, b in zip(buffer_leaves(first), buffer_leaves(second), strict=False)
-        )
+def test_a_batch_is_views_of_its_place_in_the_dtypes_of_the_space(kind):
+    options: dict[str, Any] = dict(bootstrap_value=True, env_info_keys=["vector"], n_batches=3)
+    with running(kind, counting_agent(), DictCountingEnv, **options) as sampler:
+        batches = [sampler.obtain_samples(itr)[0] for itr in range(4)]
+        for itr, samples in enumerate(batches):
+            for leaf, array in zip(buffer_leaves(samples), buffer_leaves(sampler.batches[itr % 3]), strict=True):
+                assert leaf.data_ptr() == array.__array_interface__["data"][0]
+        first = batches[0]
+        assert len({samples.env.reward.data_ptr() for samples in batches}) == 3
         assert first.agent.action[0].data_ptr() == first.agent.prev_action[1].data_ptr()
         assert first.env.reward[0].data_ptr() == first.env.prev_reward[1].data_ptr()
         env = first.env
@@ -320,3 +329,36 @@ def test_an_agent_may_record_nothing(kind):
         assert len(sampler.evaluate_agent(1).traj_infos) == 3
     assert samples.agent.agent_info is None
     assert torch.equal(samples.agent.action, expected.agent.action)
+
+
+# ---- other processes ----
+
+
+class Reader:
+    """Server that returns what it sees in a place."""
+
+    def __init__(self, rank: int, progress: Progress, batches: list[Samples]) -> None:
+        self.batches = batches
+
+    def __call__(self, place: int) -> Any:
+        return buffer_func(self.batches[place], np.array)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.mark.parametrize(("kind", "start_method"), [("serial", "here"), ("cpu2", "forkserver"), ("gpu2", "here")])
+def test_another_process_reads_what_was_collected_while_the_next_batches_are(kind, start_method):
+    options = {**OPTIONS, "n_batches": 2, "share_memory": True, "start_method": start_method}
+    with running(kind, random_agent(True), DictCountingEnv, **options) as sampler:
+        reader = Worker(0, Reader, (sampler.batches,), "forkserver")
+        try:
+            for itr in range(4):
+                [(expected, _)] = collect(sampler, 1, first=itr)
+                sampler.obtain_samples(itr + 1)
+                reader.send(itr % 2)
+                [seen] = receive_all([reader], timeout=30)
+                for x, y in zip(buffer_leaves(seen), buffer_leaves(expected), strict=True):
+                    assert np.array_equal(x, y.numpy())
+        finally:
+            stop_workers([reader])

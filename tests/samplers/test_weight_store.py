@@ -13,14 +13,12 @@ import pytest
 import torch
 from torch import nn
 
-from rlpyt.agents import CategoricalPgAgent, DqnAgent
+from rlpyt.agents import DqnAgent
 from rlpyt.envs import make_env
 from rlpyt.samplers.weight_store import WeightStore
-from rlpyt.types import TrajInfo
 from rlpyt.utils.shared_memory import dumps
 from tests.agents.acting_copies import Elsewhere
-from tests.samplers.sampler_kit import running
-from tests.toy_envs import N_ACTIONS, CountingEnv
+from tests.toy_envs import CountingEnv
 
 
 class Counted(nn.Module):
@@ -37,9 +35,10 @@ class Counted(nn.Module):
         self.state = state
 
 
-def agent_of(module: nn.Module) -> Any:
+def agent_of(module: nn.Module, **kept: Any) -> Any:
     """Return what a store needs of an agent that acts by a module."""
-    return SimpleNamespace(networks=SimpleNamespace(acting_modules=lambda: module), device=torch.device("cpu"))
+    networks = SimpleNamespace(acting_modules=lambda: module)
+    return SimpleNamespace(networks=networks, device=torch.device("cpu"), **kept)
 
 
 def shared(module: nn.Module) -> tuple[Any, Any, Any]:
@@ -97,6 +96,7 @@ def test_tensors_of_all_kinds_are_shared():
 
 
 def test_extra_state_is_taken_over_when_it_has_changed():
+    assert shared(Counted())[2].state == {"count": 1}, "of the root, too"
     module: Any = nn.Sequential(nn.Linear(2, 2), nn.Sequential(Counted()), Counted())
     publish, take, clone = shared(module)
     module[2].state = torch.arange(3)
@@ -128,48 +128,12 @@ def test_what_a_worker_counts_itself_is_left_alone_while_other_attributes_change
         assert (theirs.n_steps, theirs.networks.acting_modules().state["count"], theirs.greedy) == (n, 1 + n, n == 2)
 
 
-def test_the_root_may_have_extra_state():
-    _, _, clone = shared(Counted())
-    assert clone.state == {"count": 1}
-
-
 def test_however_many_tensors_there_are_they_take_a_few_descriptors():
     module = nn.ModuleList([nn.Linear(1, 1) for _ in range(100)])
     before = len(os.listdir("/proc/self/fd"))
     weights = WeightStore(agent_of(module))
     assert len(os.listdir("/proc/self/fd")) - before <= 6
     assert weights is not None
-
-
-class Telling(Counted):
-    """Takes the action, and gives the value, that is the number kept beside its tensors."""
-
-    def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
-        number = torch.full(prev_reward.shape, self.state["count"])
-        return 1000 * nn.functional.one_hot(number, N_ACTIONS).float(), number.float()
-
-
-class Acted(TrajInfo):
-    """Has the action of its last step."""
-
-    def step(self, observation: Any, action: Any, *rest: Any) -> None:
-        super().step(observation, action, *rest)
-        self.Action = int(action)
-
-
-@pytest.mark.parametrize("kind", ["cpu1", "gpu1"])
-def test_workers_collect_and_evaluate_with_the_extra_state_of_now(kind):
-    agent: Any = CategoricalPgAgent(ModelCls=Telling)
-    options: dict[str, Any] = dict(B=1, eval_n_envs=1, eval_max_trajectories=1, TrajInfoCls=Acted)
-    options |= {"servers": [{}]} if kind == "gpu1" else {}
-    options["start_method"] = "forkserver"
-    with running(kind, agent, **options) as sampler:
-        for number in (1, 2):
-            agent.model.state = {"count": number}
-            samples, _ = sampler.obtain_samples(number)
-            assert (samples.agent.agent_info.value == number).all()
-        agent.model.state = {"count": 0}
-        assert [info["Action"] for info in sampler.evaluate_agent(2).traj_infos] == [0]
 
 
 def test_stores_of_one_agent_are_apart():

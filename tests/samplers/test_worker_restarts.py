@@ -23,44 +23,30 @@ from rlpyt.logging import logger_context
 from rlpyt.samplers.base import specs_of
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.types import Run
-from rlpyt.utils import processes
 from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.processes import WorkerError
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.runners.runner_kit import (
-    children,
     make_algo,
     make_sampler,
     nightly,
     rows_of,
     run,
-    start_forkserver,
     status_of,
 )
 from tests.samplers.row_reference import Stream, assert_row
-from tests.samplers.sampler_kit import assert_equal_batches, collect, counting_agent, random_agent, running
+from tests.samplers.sampler_kit import Watched, assert_equal_batches, collect, counting_agent, random_agent, running
 from tests.toy_envs import CountingEnv, CountingModel, FaultyEnv, RecordingTrajInfo
-from tests.vector_toy_envs import CountingVectorEnv, FaultyVectorEnv
+from tests.vector_toy_envs import FaultyVectorEnv
 
 SEED, DISCOUNT = 7, 0.5
 PARALLEL = ("cpu2", "gpu2", "alternating2", "no_overlap2")
 OF_EACH_SORT = ("cpu2", "gpu2", *(nightly(kind) for kind in PARALLEL[2:]))
 """One sampler whose workers act, and one whose master does; those that alternate are two of the latter."""
-ACTS_IN_WORKERS = "cpu"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _forkserver_is_running():
-    start_forkserver()
-
-
-@pytest.fixture(autouse=True)
-def _no_process_is_left(monkeypatch):
-    monkeypatch.setattr(processes, "_STOP_SECONDS", 0.5)
-    before = children()
-    yield
-    assert children() <= before
+pytestmark = pytest.mark.usefixtures("nothing_is_left", "workers_end_soon")
 
 
 def env_seed(rank: int, restart: int = 0, B: int = 4) -> int:
@@ -153,7 +139,7 @@ class Checker:
     begins an episode with the seed of the restart.
 
     Args:
-        kind: of the sampler.
+        kind: of the sampler, and of how many action servers, as in "gpu2 x2".
         batches: what `collect` returned; at least one row must follow a loss.
         recurrent: whether the agent is.
         with_info: whether env_info was recorded.
@@ -169,6 +155,7 @@ class Checker:
         rests: Literal["never", "still"] = "never",
     ) -> None:
         self.samples = [samples for samples, _ in batches]
+        self.acts_in_workers = kind.startswith("cpu") or " x" in kind  # or in the servers, which are lost with them
         self.kind, self.recurrent, self.with_info, self.rests = kind, recurrent, with_info, rests
         self.T, self.B = self.samples[0].env.reward.shape
         self.losses: list[Loss] = []
@@ -235,7 +222,7 @@ class Checker:
         return known[int(number)]
 
     def check_loss(self, row: int, b: int, stream: Stream) -> None:
-        if self.kind.startswith(ACTS_IN_WORKERS):
+        if self.acts_in_workers:
             stream.h = 0  # the new worker acts in this row, and knows nothing of the episode
         expected = stream.agent_row()
         expected.update(action=0, reward=0.0, terminated=False, truncated=False, valid=False, info={})
@@ -255,7 +242,7 @@ class Checker:
                 continue
             rows = range(itr * self.T, (itr + 1) * self.T)
             trajs = [t for t in self.trajs if t[0] in rows]
-            if self.kind.startswith(ACTS_IN_WORKERS):
+            if self.acts_in_workers:
                 trajs = [t for t in trajs if t[0] > self.gone_until.get((itr, t[1]), -1)]
             assert sorted(sorted(x.items()) for x in infos) == sorted(sorted(t[2].items()) for t in trajs), itr
             if self.kind in ("gpu2", "gpu3") and not any(loss.row in rows for loss in self.losses):
@@ -270,6 +257,8 @@ def _by_row(traj: tuple[int, int, Any]) -> tuple[int, int]:
 def restarting(kind: str, agent: Any, EnvCls: Any, T: int = 4, B: int = 4, **kwargs: Any) -> Iterator[Any]:
     options: dict[str, Any] = dict(restart_workers=9, bootstrap_value=True, traj_info_kwargs={"discount": DISCOUNT})
     options["start_method"] = "forkserver"
+    kind, _, n_servers = kind.partition(" x")
+    options |= {"servers": int(n_servers)} if n_servers else {}
     with running(kind, agent, EnvCls, T, B, SEED, **{**options, **kwargs}) as sampler:
         yield sampler
 
@@ -291,17 +280,19 @@ def losses_of(sampler: Any, rows: Sequence[tuple[int, int]]) -> list[Loss]:
 # ---- faults of environments ----
 
 FAULTS = {"inside": ("kill", "raise", "exit", "nan"), "first": ("shape", "kill"), "reset": ("reset",)}
-SIZES = {"T4": (4, 4, 2), "T1": (1, 3, 3), "T3": (3, 5, 2)}
+SIZES = {"T4": (4, 4, 2, 3), "T1": (1, 3, 3, 1), "T3": (3, 5, 2, 2)}
+"""T, B, workers, and places of the ring."""
 
 
 @pytest.mark.parametrize(
     ("kind", "size"),
     [("cpu", "T4"), ("cpu", "T1"), ("gpu", "T3"), ("gpu", "T1"), ("alternating", "T4"), ("no_overlap", "T3")]
+    + [("gpu x2", "T4")]
     + [nightly("cpu", "T3"), nightly("gpu", "T4"), nightly("alternating", "T1")],
 )
 def test_rows_around_a_loss_are_as_promised(kind, size):
     """Losses in the first, a middle and the last row of a batch, of two workers by turns, one after the other."""
-    T, B, n_workers = SIZES[size]
+    T, B, n_workers, n_batches = SIZES[size]
     recurrent = size != "T3"
     faults: dict[int, tuple[str, int]] = {}
     rows: list[tuple[int, int]] = []
@@ -315,10 +306,11 @@ def test_rows_around_a_loss_are_as_promised(kind, size):
         rows.append((row, rank))
         # Who goes on in this column is a new environment, and so is its neighbour's.
         seeds[rank], begun[rank] = env_seed(rank, i + 1, B), row + 1
-    with restarting(
-        f"{kind}{n_workers}", counting_agent(recurrent), faulty(faults), T, B, env_info_keys=["t", "vector"]
-    ) as sampler:
-        batches = collect(sampler, rows[-1][0] // T + 3)
+    options: dict[str, Any] = dict(env_info_keys=["t", "vector"], n_batches=n_batches)
+    name, _, servers = kind.partition(" ")
+    kind = f"{name}{n_workers} {servers}".strip()
+    with restarting(kind, counting_agent(recurrent), faulty(faults), T, B, **options) as sampler:
+        batches = collect(Watched(sampler), rows[-1][0] // T + 3)
         expected = losses_of(sampler, rows)
         assert sampler.diagnostics()["WorkerRestarts"] == len(wanted)
     assert Checker(kind, batches, recurrent, with_info=True).losses == expected
@@ -356,22 +348,23 @@ def kill(sampler: Any, rank: int) -> None:
     worker._process.join(10)
 
 
-@pytest.mark.parametrize("kind", ["cpu3", nightly("gpu3"), "alternating3", nightly("no_overlap3")])
+@pytest.mark.parametrize("kind", ["cpu3", nightly("gpu3"), "alternating3", nightly("no_overlap3"), "gpu3 x3"])
 def test_a_worker_killed_between_batches_costs_row_0_of_the_next(kind):
-    with restarting(kind, counting_agent(True), CountingEnv, T=3, B=5) as sampler:
-        batches = collect(sampler, 2)
+    with restarting(kind, counting_agent(True), CountingEnv, T=3, B=5, n_batches=2) as sampler:
+        watched = Watched(sampler)
+        batches = collect(watched, 2)
         kill(sampler, 2)
-        batches += collect(sampler, 2, first=2)
+        batches += collect(watched, 2, first=2)
         kill(sampler, 0)
         kill(sampler, 1)
-        batches += collect(sampler, 2, first=4)
+        batches += collect(watched, 2, first=4)
         losses = Checker(kind, batches, recurrent=True).losses
         assert losses == losses_of(sampler, [(6, 4), (12, 0), (12, train_ranks(sampler)[1][0])])
         for row, _, b in losses:
             assert not batches[row // 3 - 1][0].env.truncated[-1, b] or batches[row // 3 - 1][0].env.valid[-1, b]
 
 
-@pytest.mark.parametrize("kind", OF_EACH_SORT)
+@pytest.mark.parametrize("kind", [*OF_EACH_SORT, "alternating4 x2"])
 def test_workers_killed_at_any_moment_leave_consistent_rows(kind):
     """Where the worker stood cannot be told, so the rows only have to be right around wherever the loss is seen."""
     rng = np.random.default_rng(0)
@@ -554,26 +547,31 @@ class MortalModel(CountingModel):
 
 
 @pytest.mark.parametrize(
-    ("t", "valued", "loss", "deaths"),
+    ("kind", "t", "valued", "loss", "deaths"),
     [
-        (2, True, -1, 1),
-        nightly(3, True, -1, 1),
-        (0, True, -1, 1),  # dies of the last row of the batch before: it values what comes after it
-        nightly(0, False, 0, 1),
-        (0, False, 0, 2),  # and so does its replacement
+        ("cpu2", 2, True, -1, 1),
+        nightly("cpu2", 3, True, -1, 1),
+        ("cpu2", 0, True, -1, 1),  # dies of the last row of the batch before: it values what comes after it
+        nightly("cpu2", 0, False, 0, 1),
+        ("cpu2", 0, False, 0, 2),  # and so does its replacement
+        ("gpu2 x2", 0, True, -1, 1),
+        ("gpu2 x2", 0, False, 0, 1),
     ],
 )
-def test_a_worker_that_dies_while_it_acts_goes_on_from_the_row_before(t, valued, loss, deaths, tmp_path):
-    """Which row is at hand is noted when its actions are taken; before row 0 the whole batch begins again."""
-    row, _ = place(env_seed(2), 0, 4, t, "inside")
+def test_a_worker_that_dies_while_it_acts_goes_on_from_the_row_before(kind, t, valued, loss, deaths, tmp_path):
+    """Which row is at hand is noted when its actions are taken; before row 0 the batch begins again.
+
+    It dies of what the row shows: as the value of the batch before, or when it has carried the row over.
+    """
+    row, _ = place(env_seed(2), 0, 4, t, "inside", first_batch=3)
     flags = [tmp_path / str(i) for i in range(deaths)]
     for flag in flags:
         flag.touch()
     agent = mortal_agent(observation_at(row), flags)
-    with restarting("cpu2", agent, CountingEnv, bootstrap_value=valued) as sampler:
-        batches = collect(sampler, row // 4 + 3)
+    with restarting(kind, agent, CountingEnv, bootstrap_value=valued, n_batches=1 + (t == 0)) as sampler:
+        batches = collect(Watched(sampler), row // 4 + 3)
         assert sampler.diagnostics()["WorkerRestarts"] == deaths
-    assert Checker("cpu2", batches).losses == [Loss(row + loss, deaths, b) for b in (2, 3)]
+    assert Checker(kind, batches).losses == [Loss(row + loss, deaths, b) for b in (2, 3)]
 
 
 def test_a_replacement_that_dies_in_its_first_row_is_replaced_in_that_row(tmp_path):
@@ -666,11 +664,12 @@ def test_a_loss_where_environments_rest_until_the_batch_is_over(kind, fault):
     """In a step, in a reset in the background, or while all rest."""
     seed = env_seed(2)
     faults = {"reset": {seed: ("reset", 3)}, "kill": {seed: ("kill", 8)}, "wake": {}}[fault]
-    with restarting(kind, counting_agent(), faulty(faults), T=7, mid_batch_reset=False) as sampler:
-        batches = collect(sampler, 3)
+    with restarting(kind, counting_agent(), faulty(faults), T=7, mid_batch_reset=False, n_batches=2) as sampler:
+        watched = Watched(sampler)
+        batches = collect(watched, 3)
         if fault == "wake":
             kill(sampler, 1)
-        batches += collect(sampler, 5, first=3)
+        batches += collect(watched, 5, first=3)
         assert sampler.diagnostics()["WorkerRestarts"] == 1
     checker = Checker(kind, batches, rests="still")
     assert [loss.b for loss in checker.losses] == [2, 3]
@@ -692,33 +691,6 @@ def test_rows_around_the_loss_of_a_vector_environment_are_as_promised(kind, faul
         assert Checker(kind, batches, recurrent=True).losses == losses_of(sampler, [(row, 2)])
     for samples, _ in batches:
         assert not samples.env.env_info["t"][~samples.env.valid].any()
-
-
-@pytest.mark.parametrize("kind", ["cpu2", nightly("gpu2"), nightly("alternating2")])
-def test_a_vector_environment_lost_while_it_is_woken_begins_anew(kind, tmp_path):
-    flag = tmp_path / "flag"
-
-    class DiesWhenWoken(CountingVectorEnv):
-        def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-            if options is not None and self.envs[-1].number == env_seed(3) % 1024 and flag.exists():
-                flag.unlink()
-                os.kill(os.getpid(), signal.SIGKILL)
-            return super().reset(seed=seed, options=options)
-
-    with restarting(kind, counting_agent(), DiesWhenWoken, T=7, mid_batch_reset=False) as sampler:
-        flag.touch()
-        batches = collect(sampler, 6)
-        assert sampler.diagnostics()["WorkerRestarts"] == 1
-    n_begun = 0
-    for samples, _ in batches:
-        valid, observation = samples.env.valid, samples.env.observation
-        # The rows of the other tests do not fit: these are stepped while they rest, and nobody sees it.
-        for t, b in (valid[:-1] & ~samples.env.done[:-1]).nonzero().tolist():
-            assert observation[t + 1, b].tolist() == (observation[t, b] + torch.tensor([0, 1, 0])).tolist(), (t, b)
-        if observation[-1, 2, 0] == env_seed(2, 1) % 1024 or observation[1, 2, 0] == env_seed(2, 1) % 1024:
-            n_begun += 1
-            assert set(observation[valid[:, 3], 3, 0].tolist()) == {env_seed(3, 1) % 1024}
-    assert n_begun >= 3
 
 
 # ---- whole runs ----
@@ -765,19 +737,6 @@ def test_a_replay_bootstraps_over_a_loss(kind, t, tmp_path):
 # ---- state ----
 
 
-@pytest.mark.parametrize("kind", [nightly("cpu2"), "gpu2"])
-def test_a_worker_lost_before_a_state_is_loaded_takes_it_over(kind):
-    with restarting(kind, random_agent(True), CountingEnv) as sampler:
-        collect(sampler, 2)
-        state = sampler.state_dict()
-        expected = collect(sampler, 5, first=2)
-    with restarting(kind, random_agent(True), CountingEnv) as sampler:
-        collect(sampler, 1)
-        kill(sampler, 1)
-        sampler.load_state_dict(state)
-        assert_equal_batches(collect(sampler, 5, first=2), expected)
-
-
 class StateOfAnEpisodeEnv(CountingEnv):
     """Environment that has no state before its first reset."""
 
@@ -792,13 +751,15 @@ class StateOfAnEpisodeEnv(CountingEnv):
         return super().state_dict()
 
 
-@pytest.mark.parametrize("kind", ["cpu2", nightly("gpu2")])
-def test_a_state_saved_right_after_a_loss_goes_on_as_the_run_does(kind):
+@pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
+def test_a_state_saved_or_loaded_right_after_a_loss_goes_on_as_the_run_does(kind):
     with restarting(kind, random_agent(True), StateOfAnEpisodeEnv) as sampler:
         collect(sampler, 2)
         kill(sampler, 1)
         state = sampler.state_dict()
         expected = collect(sampler, 5, first=2)
     with restarting(kind, random_agent(True), StateOfAnEpisodeEnv) as sampler:
+        collect(sampler, 1)
+        kill(sampler, 1)
         sampler.load_state_dict(state)
         assert_equal_batches(collect(sampler, 5, first=2), expected)

@@ -30,10 +30,10 @@ class Case:
     Args:
         folder: of the case.
         number: of the node.
-        reference: makes the run of a script that nobody has disturbed, by its seed, and returns its directory.
+        reference: makes a run of study.py that nobody has disturbed, by seed and options, and returns its directory.
     """
 
-    def __init__(self, folder: Path, number: int, reference: Callable[[str, int], Path]) -> None:
+    def __init__(self, folder: Path, number: int, reference: Callable[..., Path]) -> None:
         self.folder, self.number, self._reference = folder, number, reference
         self.env = {
             **os.environ,
@@ -106,10 +106,10 @@ class Case:
         going = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING")
         self.until(lambda: not self.state(job).startswith(going), seconds, f"the end of job {job}")
 
-    def assert_undisturbed(self, run_dir: Path, script: str = "study.py") -> None:
+    def assert_undisturbed(self, run_dir: Path, *options: str) -> None:
         """Fail unless the run has finished with the rows and the weights of one that nobody has disturbed."""
         run_ID = int(run_dir.name.removeprefix("run_"))
-        reference = self._reference(script, run_ID)
+        reference = self._reference(run_ID, *options)
         assert status(run_dir) == "finished", self.all_that_is_known()
         rows, expected = read_progress(run_dir), read_progress(reference)
         assert rows.keys() == expected.keys()
@@ -169,23 +169,23 @@ def status(run_dir: Path) -> object:
 
 
 @pytest.fixture(scope="session")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Path]:
+def reference() -> Callable[..., Path]:
     """Return a function that makes a run without SLURM, once for all tests, and returns its directory."""
 
-    def run_dir_of(script: str, run_ID: int) -> Path:
-        place = Path(os.environ["RLPYT_SLURM"], f"reference_{script}")
+    def run_dir_of(run_ID: int, *options: str) -> Path:
+        place = Path(os.environ["RLPYT_SLURM"], "_".join(["reference", *options]))
         run_dir = place / f"run_{run_ID}"
         with FileLock(f"{place}_{run_ID}.lock"):
             if status(run_dir) != "finished":
                 env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:{HERE}"}
-                subprocess.run([sys.executable, HERE / script, place, str(run_ID)], env=env, check=True)
+                subprocess.run([sys.executable, HERE / "study.py", place, str(run_ID), *options], env=env, check=True)
         return run_dir
 
     return run_dir_of
 
 
 @pytest.fixture
-def case(tmp_path: Path, reference: Callable[[str, int], Path]) -> Iterator[Case]:
+def case(tmp_path: Path, reference: Callable[..., Path]) -> Iterator[Case]:
     """Yield a case, and end its jobs and its processes."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
     number = int(worker.removeprefix("gw")) + 1

@@ -1,7 +1,8 @@
 """Runs for cases on a cluster: slow until a case says go, and then as fast as they can.
 
-    python study.py LOG_DIR RUN_ID
+    python study.py LOG_DIR RUN_ID [replicas]
 
+With `replicas` a run is of two: the tasks of a job, or where none is, processes of its own.
 So something can be done to a run at its second row, and nobody waits for its end. Numbers do not depend on the pace.
 """
 
@@ -17,7 +18,7 @@ from rlpyt.agents import CategoricalPgAgent
 from rlpyt.algos import PPO
 from rlpyt.launching import VariantLevel
 from rlpyt.logging import logger_context
-from rlpyt.runners import MinibatchRl
+from rlpyt.runners import MinibatchRl, SyncRl
 from rlpyt.samplers import SerialSampler
 
 STEP_SECONDS = float(os.environ.get("STEP_SECONDS", 0.003))
@@ -51,7 +52,14 @@ if os.environ.get("SLURM_JOB_ID"):  # a line for each start of a run in the outp
     print(f"start {os.environ['SLURM_JOB_ID']} {sys.argv[1:2]} cores {sorted(os.sched_getaffinity(0))}", flush=True)
 
 
+def replicas() -> SyncRl:
+    steps = dict(n_steps=64 * 256, log_interval_steps=4 * 256)
+    n_replicas = None if "RANK" in os.environ else 2
+    return SyncRl(CONFIG.algo, CONFIG.agent, CONFIG.sampler, n_replicas=n_replicas, **steps)
+
+
 if __name__ == "__main__":
     log_dir, run_ID = sys.argv[1], int(sys.argv[2])
+    runner = replicas() if "replicas" in sys.argv[3:] else CONFIG
     with logger_context(log_dir, run_ID, resume="auto"):
-        CONFIG.replace(seed=run_ID).train()
+        runner.replace(seed=run_ID).train()

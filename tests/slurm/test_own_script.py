@@ -107,11 +107,11 @@ def test_replicas_whose_job_is_requeued_are_those_of_one_machine(case: Case):
     # The nodes here are daemons of one machine, with names that no network knows.
     script = re.sub("(?<=MASTER_ADDR=).*", "127.0.0.1", script)
     script = script.replace("--time=12:00:00", "--time=0:10:00").replace("TERM@120", "TERM@540")
-    job = case.submit(script.replace("python script.py", f"python {HERE}/replicas.py {case.folder}/data 0"))
+    job = case.submit(script.replace("python script.py", f"python {HERE}/study.py {case.folder}/data 0 replicas"))
     case.until(lambda: len(case.accounts(job)) == 2, 300, "the second start")
     case.until_rows(run_dir(case), n_rows(run_dir(case)) + 1)
     case.ask("scontrol", "requeue", job)
     case.go()
     case.until_ended(job)
-    case.assert_undisturbed(run_dir(case), "replicas.py")
+    case.assert_undisturbed(run_dir(case), "replicas")
     assert case.accounts(job) == ["REQUEUED 0:0"] * 2 + ["COMPLETED 0:0"]

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from abc import ABC, abstractmethod
-from operator import methodcaller
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any
 
 import gymnasium
 import pytest
-from gymnasium.spaces import Box, Discrete
 from torch import nn
 
 from rlpyt.agents import CatDqnAgent, DqnAgent, SacAgent
@@ -20,8 +17,6 @@ from rlpyt.models import PgModel
 from rlpyt.runners import MinibatchRl
 from rlpyt.runners.base import MinibatchRlBase
 from rlpyt.samplers import CpuSampler, SerialSampler, evaluate
-from rlpyt.spaces import EnvSpaces
-from rlpyt.utils.arguments import close_names
 
 ENV: dict[str, Any] = dict(EnvCls=gymnasium.make, env_kwargs={"id": "CartPole-v1"})
 
@@ -83,13 +78,6 @@ def test_an_error_of_another_constructor_stays_what_it_is() -> None:
         SerialSampler(**ENV, batch_B=1)
 
 
-def test_there_are_no_far_fetched_hints() -> None:
-    names = ["replay_folder", "replay_size", "discount"]
-    assert close_names("ReplayBufferCls", names) == []
-    assert close_names("disc", names) == []
-    assert close_names("size_replay", names) == ["replay_size"]
-
-
 def test_a_setting_of_rlpyt_0_1_is_answered_with_what_to_do() -> None:
     said = f"^SacAgent has no 'action_squash', as rlpyt 0.1 had. {SETTINGS['action_squash']} See docs/"
     with pytest.raises(TypeError, match=said):
@@ -101,50 +89,3 @@ def test_a_setting_of_rlpyt_0_1_is_answered_with_what_to_do() -> None:
 def test_a_signature_is_the_constructor_s() -> None:
     assert list(inspect.signature(MinibatchRlBase).parameters)[:4] == ["algo", "agent", "sampler", "n_steps"]
     assert inspect.signature(PPO).parameters["epochs"].default == PPO().epochs
-
-
-T = TypeVar("T")
-
-
-@runtime_checkable
-class Reports(Protocol):
-    def report(self) -> str: ...
-
-
-class Abstract(ABC, Generic[T]):
-    @abstractmethod
-    def report(self) -> T: ...
-
-
-@pytest.mark.parametrize("Base", [PPO, DqnAgent, SerialSampler, MinibatchRl, PgModel])
-def test_a_class_may_be_mixed_with_a_protocol_and_other_bases(Base: Any) -> None:
-    class Mixed(Base, Reports, Abstract[str]):
-        def report(self) -> str:
-            return "fine"
-
-    class First(Reports, Base):
-        pass
-
-    assert issubclass(Mixed, Reports)
-    assert not issubclass(Base, Reports)
-    assert not isinstance(nn.Linear(1, 1), Base), "an instance of another class is looked for in no protocol's way"
-    if Base in (PPO, DqnAgent):
-        assert isinstance(Mixed(), Base)
-        assert First().report() is None
-        with pytest.raises(TypeError, match=r"Mixed has no .*'nonsense'"):
-            Mixed(nonsense=1)
-
-
-class Slotted:
-    """A callable without a dictionary."""
-
-    __slots__ = ()
-
-    def __call__(self, **kwargs: Any) -> nn.Module:
-        raise TypeError("of its own")
-
-
-@pytest.mark.parametrize(("ModelCls", "said"), [(Slotted(), "^of its own$"), (methodcaller("x"), "methodcaller")])
-def test_an_error_of_a_callable_without_a_dictionary_stays_what_it_is(ModelCls: Any, said: str) -> None:
-    with pytest.raises(TypeError, match=said):
-        DqnAgent(ModelCls=ModelCls).initialize(EnvSpaces(Box(-1, 1, (3,)), Discrete(2)))

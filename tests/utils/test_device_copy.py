@@ -113,29 +113,11 @@ def test_what_is_made_of_a_copy_is_made_on_the_stream_of_the_copies(log):
     assert log[-1] == "made used by updates"
 
 
-def test_what_is_made_of_a_copy_on_the_cpu_is_made_when_it_is_asked_for():
-    x = torch.arange(3)
-    copy = CopyToDevice((x,), torch.device("cpu"), lambda leaves: leaves[0] + 1)
-    assert copy.arrived().tolist() == [1, 2, 3]
-
-
 def test_what_is_on_cuda_already_is_not_copied_and_all_copies_share_a_stream(log):
     leaf = Leaf(log, "there", is_cuda=True)
     assert CopyToDevice((leaf,), CUDA).arrived()[0] is leaf
     assert not any("copy" in entry.split() for entry in log)
     assert device_copy._copy_stream(CUDA) is device_copy._copy_stream(torch.device("cuda:0"))
-
-
-def test_what_is_on_another_cuda_device_is_copied_unpinned(log):
-    leaf = Leaf(log, "there", is_cuda=True, index=1)
-    assert CopyToDevice((leaf,), CUDA).arrived()[0].name == "on cuda:0"
-    assert "copy there to cuda:0 later" in log
-
-
-def test_to_the_cpu_nothing_is_copied():
-    x = torch.arange(3)
-    copied = CopyToDevice((x, None), torch.device("cpu")).arrived()
-    assert copied[0] is x
 
 
 def test_a_copy_to_the_cpu_does_not_change_with_the_tensor():

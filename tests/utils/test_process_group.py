@@ -185,20 +185,6 @@ def test_a_replica_that_connects_soon_may_be_late_afterwards(monkeypatch):
         group.leave()
 
 
-def test_ctrl_c_while_replicas_connect_leaves_no_group(monkeypatch):
-    """Python raises it when the connections are there, and another group may follow."""
-
-    def interrupted(*args: Any, **kwargs: Any) -> None:
-        connect(*args, **kwargs)
-        raise KeyboardInterrupt
-
-    connect = dist.init_process_group
-    monkeypatch.setattr(dist, "init_process_group", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        ProcessGroup(dist.HashStore(), 0, 1)
-    assert not dist.is_initialized()
-
-
 @pytest.mark.parametrize("error", ["", "Connection closed by peer"])
 def test_a_collective_that_ends_just_after_its_time_was_over_is_done(error):
     """gloo takes a while to say that the time is over, in which the others may come."""
@@ -221,12 +207,3 @@ def test_a_collective_that_ends_just_after_its_time_was_over_is_done(error):
     else:
         assert process_group._completed(work)
     assert len(waits) == 2
-
-
-def test_replicas_that_share_a_machine_are_counted():
-    group = ProcessGroup.__new__(ProcessGroup)
-    group.peers = [Peer(host, pid, "cpu", [0]) for pid, host in enumerate(["a", "b", "a"])]
-    for rank, n in enumerate([2, 1, 2]):
-        group.rank = rank
-        assert group.n_on_this_machine == n
-    assert Replicas(1, 3).n_on_this_machine == 1

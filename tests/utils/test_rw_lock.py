@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rlpyt.utils.processes import Worker, receive_all, stop_workers
-from rlpyt.utils.rw_lock import LockError, NoLock, RwLock
+from rlpyt.utils.rw_lock import LockError, RwLock
 from rlpyt.utils.shared_memory import dumps, shared_array
 from tests.utils.lock_servers import LockServer, Stay
 
@@ -106,13 +106,6 @@ def test_use_that_cannot_be_meant(lock):
         pass
 
 
-def test_the_lock_of_one_process_does_nothing():
-    lock = NoLock()
-    lock.join("learner")
-    with lock.reading, lock.writing, lock.writing:
-        pass
-
-
 def test_no_descriptor_is_left():
     def open_files() -> int:
         return len(os.listdir("/proc/self/fd"))
@@ -142,16 +135,6 @@ def test_nothing_is_torn_and_nobody_starves(start):
     assert written > 0
     # Four processes share two cores, perhaps with others: a fair share is some hundreds a second.
     assert min(stay.n_inside for stay in stays) > 30, stays
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("one", "others"), [("write", "read"), ("read", "write")])
-def test_one_is_not_starved_by_two_of_the_other_side(start, one, others):
-    workers = [start(role) for role in ("copier", "reader 0", "reader 1")]
-    for worker, act in zip(workers, (one, others, others), strict=True):
-        worker.send((act, 0.7))
-    stays: list[Stay] = receive_all(workers, 60.0)
-    assert min(stay.n_inside for stay in stays) > 25, stays
 
 
 @pytest.mark.parametrize("how", ["hold_to_read", "hold_to_write"])

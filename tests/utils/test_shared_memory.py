@@ -5,13 +5,12 @@ from __future__ import annotations
 import gc
 import os
 import pickle
-import resource
 import subprocess
 import sys
 import textwrap
 import threading
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +18,8 @@ import torch
 
 from rlpyt import namedarraytuple
 from rlpyt.utils import cgroups
-from rlpyt.utils.arrays import buffer_from_example
 from rlpyt.utils.processes import START_METHODS, Worker, receive_all, stop_workers
-from rlpyt.utils.shared_memory import SharedMemory, dumps, free_memory, shared_array, total_memory, unsendable
+from rlpyt.utils.shared_memory import dumps, free_memory, shared_array, total_memory, unsendable
 from tests.utils.worker_servers import Server
 
 Pair: Any = namedarraytuple("Pair", ["ale.lives", "nested"])
@@ -35,18 +33,6 @@ def open_descriptors() -> int:
 @pytest.fixture(params=START_METHODS)
 def start_method(request):
     return request.param
-
-
-def test_a_new_array_is_zero_and_of_the_asked_form():
-    a = shared_array((3, 0, 2), np.uint8)
-    b = shared_array((2, 3), "float32")
-    c = shared_array(4, bool)
-    d = shared_array(cast(int, np.int64(4)), np.int16)
-    assert (a.shape, b.shape, c.shape, d.shape) == ((3, 0, 2), (2, 3), (4,), (4,))
-    assert (b.dtype, c.dtype) == (np.float32, np.bool_)
-    assert not b.any()
-    assert b.flags.writeable
-    assert b.flags.c_contiguous
 
 
 def test_every_view_is_the_same_memory_in_every_process(start_method):
@@ -109,17 +95,6 @@ def test_memory_has_no_name_and_is_freed_with_the_array():
     assert open_descriptors() == descriptors
 
 
-def test_buffers_are_allocated_in_shared_memory_where_asked():
-    example = Pair(np.float32(1), Pair(np.zeros(3, np.uint8), None))
-    for share, n in ((True, 2), (False, 0)):
-        before = open_descriptors()
-        buffer = buffer_from_example(example, (5, 2), share_memory=share)
-        assert (open_descriptors() > before) == bool(n)
-        assert buffer["nested"]["ale.lives"].shape == (5, 2, 3)
-        assert isinstance(buffer["ale.lives"].base, SharedMemory) == share
-        del buffer
-
-
 def test_a_reference_costs_nothing_but_a_copy_costs_its_bytes():
     assert len(dumps(shared_array((1000, 1000), np.float64)[5:])) < 2000
     assert len(dumps(np.zeros(1000))) > 8000
@@ -165,31 +140,10 @@ def test_the_limit_of_open_files_is_raised_as_far_as_may_be():
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, cwd=Path(__file__).parents[2])
 
 
-def test_an_address_space_that_is_full_is_an_error_that_leaks_nothing():
-    before = open_descriptors()
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + 2**20, hard))
-    try:
-        with pytest.raises(MemoryError, match="67,108,864 bytes were asked for"):
-            shared_array(2**24, np.float32)
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-    assert open_descriptors() == before
-
-
 def test_a_system_without_memfd_says_what_to_use(monkeypatch):
     monkeypatch.delattr(os, "memfd_create")
     with pytest.raises(OSError, match="Use SerialSampler"):
         shared_array(3, np.float32)
-
-
-def test_a_reference_in_this_process_is_the_same_memory():
-    a = shared_array((3, 4), np.int32)
-    b = pickle.loads(dumps(a[1:, ::2]))
-    b += 5
-    assert a.tolist() == [[0] * 4, [5, 0, 5, 0], [5, 0, 5, 0]]
-    assert sys.getrefcount(a) < 5
 
 
 @pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64, torch.float32])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import subprocess
 import sys
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from rlpyt.utils.torch_optim import step, without_compiler
+from rlpyt.utils.torch_optim import step
 
 OPTIMISERS: dict[str, Any] = {
     "Adam": functools.partial(Adam, fused=True),
@@ -150,14 +149,3 @@ assert "torch._dynamo" in sys.modules, "torch has its own way again"
 def test_a_run_with_checkpoints_does_not_import_the_compiler(tmp_path):
     result = subprocess.run([sys.executable, "-c", RUN, str(tmp_path)], capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
-
-
-def test_nothing_is_changed_where_the_compiler_is_there():
-    import torch._dynamo  # noqa: F401
-
-    method: Any = inspect.unwrap(Optimizer.add_param_group)
-    with_gradients(Adam)
-    before = getattr(method, "__dynamo_disable")
-    with without_compiler():
-        assert getattr(method, "__dynamo_disable") is before
-    assert getattr(method, "__dynamo_disable") is before

@@ -1,15 +1,18 @@
-"""Workers of one's own: the threads of docs/howto/samplers.md fill the rows of processes."""
+"""Workers in this process, and workers of one's own, as the threads of the docs, give what processes give."""
 
 from __future__ import annotations
 
+import random
 import re
 import threading
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
+from rlpyt.envs import EnvError
 from rlpyt.samplers import BaseSampler, CpuSampler, RaySampler
 from rlpyt.utils.seeds import Role, global_streams, stream_seed
 from rlpyt.utils.watched import WorkerError
@@ -18,6 +21,8 @@ from tests.markdown import ROOT
 from tests.samplers.sampler_kit import assert_equal_batches, collect, in_order, random_agent, running
 from tests.toy_envs import CountingEnv
 from tests.vector_toy_envs import CountingVectorEnv
+
+HERE: dict[str, Any] = {"start_method": "here"}
 
 
 def kind_of_the_page() -> tuple[str, Any]:
@@ -33,6 +38,7 @@ def kind_of_the_page() -> tuple[str, Any]:
 
 
 CODE, ThreadWorkers = kind_of_the_page()
+THREADS: dict[str, Any] = {"worker_kind": ThreadWorkers}
 
 
 def worker_threads() -> list[threading.Thread]:
@@ -45,6 +51,14 @@ def _no_thread_is_left():
     for thread in worker_threads():
         thread.join(10)
     assert worker_threads() == []
+
+
+class DrawingEnv(CountingEnv):
+    """Draws from the global generators of its process for the reward."""
+
+    def step(self, action: Any) -> Any:
+        obs, _, *rest = super().step(action)
+        return (obs, random.random() + np.random.rand() + torch.rand(()).item(), *rest)
 
 
 def work_of(kind: str, EnvCls: Any, **options: Any) -> tuple[Any, Any, Any]:
@@ -69,23 +83,30 @@ def test_the_kind_of_the_page_is_short():
 
 
 @pytest.mark.parametrize(
-    ("kind", "EnvCls", "options"),
+    ("kind", "EnvCls", "where", "options"),
     [
-        ("cpu2", CountingEnv, {}),
-        ("gpu3", CountingEnv, {}),
-        ("alternating2", CountingEnv, {"mid_batch_reset": False}),
-        ("no_overlap3", CountingVectorEnv, {}),
+        *((kind, DrawingEnv, HERE, {}) for kind in ("cpu2", "gpu3", "alternating2", "no_overlap2")),
+        ("cpu2", CountingVectorEnv, HERE, {}),
+        ("cpu3", CountingEnv, HERE, {"mid_batch_reset": False, "n_batches": 2}),
+        ("gpu2", CountingEnv, HERE, {"servers": 2}),
+        ("cpu2", CountingEnv, THREADS, {}),
+        ("gpu3", CountingEnv, THREADS, {}),
+        ("alternating2", CountingEnv, THREADS, {"mid_batch_reset": False}),
+        ("no_overlap3", CountingVectorEnv, THREADS, {}),
     ],
 )
-def test_threads_give_the_rows_evaluations_and_resumed_rows_of_processes(kind, EnvCls, options):
+def test_rows_evaluations_and_resumed_rows_are_those_of_processes(kind, EnvCls, where, options):
     before = global_streams()
-    threads = work_of(kind, EnvCls, worker_kind=ThreadWorkers, **options)
-    assert torch.equal(global_streams()["torch"], torch.get_rng_state())
-    np.testing.assert_array_equal(global_streams()["numpy"][1], before["numpy"][1], "nobody seeds this process")
-    processes = work_of(kind, EnvCls, start_method="forkserver", **options)
-    assert_equal_batches(threads[0], processes[0])
-    assert threads[1] == processes[1]
-    assert_equal_batches(threads[2], processes[2])
+    ours, theirs = (
+        work_of(kind, EnvCls, **where, **options),
+        work_of(kind, EnvCls, start_method="forkserver", **options),
+    )
+    assert_equal_batches(ours[0], theirs[0])
+    assert ours[1] == theirs[1]
+    assert_equal_batches(ours[2], theirs[2])
+    after = global_streams()
+    assert after["random"] == before["random"], "the generators of this process are its own"
+    np.testing.assert_array_equal(after["numpy"][1], before["numpy"][1])
 
 
 def test_action_servers_have_workers_of_the_kind():
@@ -109,13 +130,17 @@ class RaisingEnv(CountingEnv):
         return super().step(action)
 
 
-def test_an_error_in_a_thread_ends_the_run_with_its_cause():
+@pytest.mark.parametrize(
+    ("kind", "where", "name"),
+    [("cpu2", HERE, "in this process"), ("gpu2", HERE, "in this process"), ("cpu2", THREADS, r"Thread \d")],
+)
+def test_an_error_of_an_environment_ends_the_run_with_its_cause(kind, where, name):
     with (
-        running("cpu2", random_agent(), RaisingEnv, T=4, B=4, worker_kind=ThreadWorkers) as sampler,
-        pytest.raises(WorkerError, match=r"Thread \d, last seen at environment \d, raised EnvError") as info,
+        running(kind, random_agent(), RaisingEnv, T=4, B=4, **where) as sampler,
+        pytest.raises(WorkerError, match=rf"{name}.* raised EnvError: .*the simulator fell over") as info,
     ):
         collect(sampler, 9)
-    assert info.value.__cause__ is not None
+    assert isinstance(info.value.__cause__, EnvError)
     assert isinstance(info.value.__cause__.__cause__, ZeroDivisionError)
 
 
@@ -125,9 +150,39 @@ def test_a_lost_thread_is_replaced_as_a_lost_process_is(kind):
         with running(kind, random_agent(), RaisingEnv, T=4, B=4, restart_workers=1, **options) as sampler:
             batches = collect(sampler, 5)
             assert sampler.diagnostics()["WorkerRestarts"] == 1
+            assert any(samples.env.truncated[:, 1].any() for samples, _ in batches)
             return batches
 
     assert_equal_batches(batches_of(worker_kind=ThreadWorkers), batches_of(start_method="here"))
+
+
+class StoppingEnv(CountingEnv):
+    """Is interrupted by Ctrl-C in one step, when it is armed."""
+
+    armed = False
+
+    def step(self, action: Any) -> Any:
+        if StoppingEnv.armed and self.t == 2:
+            StoppingEnv.armed = False
+            raise KeyboardInterrupt
+        return super().step(action)
+
+
+@pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
+def test_ctrl_c_is_raised_as_it_is_and_the_worker_is_lost(kind, monkeypatch):
+    with running(kind, random_agent(), StoppingEnv, start_method="here", T=4, B=4) as sampler:
+        monkeypatch.setattr(StoppingEnv, "armed", True)
+        with pytest.raises(KeyboardInterrupt):
+            collect(sampler, 9)
+        with pytest.raises(WorkerError, match=r"in this process\) raised KeyboardInterrupt"):
+            collect(sampler, 1)
+
+
+def test_action_servers_do_not_pin_this_process():
+    cores = psutil.Process().cpu_affinity()
+    servers = [dict(master_cpus=cores[:1], workers_cpus=cores[:1])] * 2
+    with running("gpu2", random_agent(), start_method="here", servers=servers):
+        assert psutil.Process().cpu_affinity() == cores
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
-"""Signals of the forkserver, which imports this module before it serves. Elsewhere its import has no effect.
+"""Preparation of the forkserver, which imports this module before it serves. Elsewhere its import has no effect.
 
-A forkserver that is stopped, by SIGSTOP or a debugger, goes on when its master ends, and then ends by itself.
+A forkserver that is stopped, by SIGSTOP or a debugger, goes on when its master ends, and then ends by itself. It
+removes its socket, which Python leaves on the disk where the master is killed.
 
 The forkserver blocks the signals that stop a run, and its processes inherit that. A worker receives them again in
 `worker_main`. A process of other code, which knows nothing of this, receives them again before its first line.
@@ -8,11 +9,14 @@ The forkserver blocks the signals that stop a run, and its processes inherit tha
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import ctypes
 import os
 import signal
 import sys
-from multiprocessing import current_process, util
+from multiprocessing import current_process, forkserver, util
+from pathlib import Path
 
 from rlpyt.utils.worker_main import MASTER_OF_FORKSERVER, PR_SET_PDEATHSIG, STOP_SIGNALS, WORKER_NAME
 
@@ -20,6 +24,15 @@ from rlpyt.utils.worker_main import MASTER_OF_FORKSERVER, PR_SET_PDEATHSIG, STOP
 def _receive_signals(name_of_worker: str) -> None:
     if not current_process().name.startswith(name_of_worker):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+
+
+def _remove_socket() -> None:
+    """Remove the socket and the folder that the master made for it."""
+    address: str | None = forkserver._forkserver._forkserver_address  # type: ignore[attr-defined]  # set by its `main`
+    if address is not None:
+        with contextlib.suppress(OSError):  # the master has done it
+            os.unlink(address)
+            Path(address).parent.rmdir()
 
 
 class _Key:
@@ -34,3 +47,4 @@ if os.environ.get(MASTER_OF_FORKSERVER) == str(os.getppid()):
     util.register_after_fork(KEY, lambda key: _receive_signals(WORKER_NAME))
     if sys.platform == "linux":  # it does nothing to one that is not stopped, at the end of another thread too
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
+    atexit.register(_remove_socket)  # not called in workers: they leave by os._exit
