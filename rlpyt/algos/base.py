@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, Self
 
@@ -264,7 +264,8 @@ class Descents(dict[str, GradientDescent]):
 
     def weighted(self, mean: torch.Tensor) -> torch.Tensor:
         """Return a mean over rows of this replica, weighted so that the replicas' mean is that over all rows."""
-        return mean if self._algo.loss_weight == 1.0 else mean * self._algo.loss_weight
+        weight: float | torch.Tensor = self._algo.loss_weight  # a tensor while an update is compiled among replicas
+        return mean if isinstance(weight, int | float) and weight == 1.0 else mean * weight
 
     def step(self, name: str, loss: torch.Tensor, hyper: Hyper) -> torch.Tensor:
         """Take one step down a loss, one number; return the norm of the gradient before clipping, on the device."""

@@ -6,20 +6,38 @@ import importlib
 import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, cast
+from contextlib import contextmanager
+from typing import Any, Protocol, cast
 
 import torch
 
+from rlpyt.algos.global_rows import GlobalRows
 from rlpyt.algos.graph_step import NotInGraph
-from rlpyt.core import example_inputs
+from rlpyt.core import Agent, example_inputs
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.settings import Hyper, Scheduled, moving
 from rlpyt.utils.compute import compilations
 
-if TYPE_CHECKING:
-    from rlpyt.algos.base import AnyAlgorithm
 _LOG = logging.getLogger(__name__)
 _TORCH = torch.__path__[0]
+
+
+class _Descents(Protocol):
+    def make_graph_ready(self, hyper: Hyper) -> None: ...
+
+
+class _Learner(Protocol):
+    """What is asked of an algorithm."""
+
+    global_rows: GlobalRows
+    log_loss_after: bool
+    loss_weight: float
+    update_counter: int
+
+    @property
+    def agent(self) -> Agent: ...
+    @property
+    def descents(self) -> _Descents: ...
 
 
 class CompiledUpdate:
@@ -36,7 +54,7 @@ class CompiledUpdate:
         ValueError: if the run is to compile, and torch is too old, or cannot follow the rows of the agent.
     """
 
-    def __init__(self, algo: AnyAlgorithm) -> None:
+    def __init__(self, algo: _Learner) -> None:
         self._algo, self.is_on = algo, algo.agent.compute.compile
         self._compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
         self._hyper: tuple[Hyper, Hyper] | None = None  # as they came, and with tensors in them
@@ -46,7 +64,7 @@ class CompiledUpdate:
             )
 
     def __call__(self, compute: Callable[..., Any], *inputs: Any) -> Any:
-        """Return what a method of the algorithm gives for its inputs, of which one is the hyper-parameters."""
+        """Return what a function gives for its inputs: the algorithm, its hyper-parameters, tensors, and flags."""
         if self.is_on and (reason := _why_not_now(self._algo)):
             self._leave_off(reason)
         if not self.is_on:
@@ -56,23 +74,38 @@ class CompiledUpdate:
             self._algo.descents.make_graph_ready(next(x for x in inputs if isinstance(x, Hyper)))
             if compute not in self._compiled:
                 self._compiled[compute] = torch.compile(compute, fullgraph=True)
-            result = self._compiled[compute](*map(self._moved, inputs))
-        except (NotInGraph, *_not_captured()) as error:
-            self._leave_off(str(error).splitlines()[0])
-            return compute(*inputs)
-        except RuntimeError as error:
+            with self._weight_as_tensor():
+                result = self._compiled[compute](*map(self._moved, inputs))
+        except (NotInGraph, RuntimeError) as error:
             if " " in _TORCH and "cannot find -l" in str(error):
                 raise ValueError(
                     f"Compiling the update of {type(self._algo).__name__}: torch is installed in {_TORCH}, and does "
                     "not quote the blank in that path for the linker; expected a folder without one. Move the "
                     "environment, or leave compile out."
                 ) from None
-            raise
+            # torch's types of errors are in its compiler, which takes long to import.
+            is_of_compiler = isinstance(error, importlib.import_module("torch._dynamo.exc").TorchDynamoException)
+            if not is_of_compiler and not isinstance(error, NotInGraph):
+                raise
+            self._leave_off(("torch cannot capture it: " if is_of_compiler else "") + str(error).splitlines()[0])
+            return compute(*inputs)
         if compilations() != before:
             seconds = time.perf_counter() - began
             _LOG.info("%s: its update was compiled in %.0f s.", type(self._algo).__name__, seconds)
         self._algo.update_counter += 1  # `gradient_step` counts only where it runs as it is
         return result
+
+    @contextmanager
+    def _weight_as_tensor(self) -> Iterator[None]:
+        """Let the weight of the losses among those of other replicas, which moves, be no constant of compiled code."""
+        weight = self._algo.loss_weight
+        if not self._algo.global_rows.alone:
+            tensor = torch.as_tensor(weight, device=self._algo.agent.device)
+            self._algo.loss_weight = cast(float, tensor)
+        try:
+            yield
+        finally:
+            self._algo.loss_weight = weight
 
     def is_passed_by(self) -> None:
         """Warn once, of a step that is taken outside of compiled code where the run asks for it."""
@@ -100,13 +133,7 @@ class CompiledUpdate:
         return self._hyper[1]
 
 
-def _not_captured() -> tuple[type[Exception], ...]:
-    """Return the errors of torch's compiler, which takes long to import, where it cannot make a graph of a method."""
-    errors = importlib.import_module("torch._dynamo.exc")
-    return errors.Unsupported, errors.FailOnRecompileLimitHit
-
-
-def _why_not(algo: AnyAlgorithm) -> str:
+def _why_not(algo: _Learner) -> str:
     """Return why torch cannot compile an update of the algorithm; an empty string if it can."""
     if algo.agent.recurrent:
         return "its agent is recurrent, whose unroll is cut where episodes start"
@@ -119,11 +146,9 @@ def _why_not(algo: AnyAlgorithm) -> str:
     return ""
 
 
-def _why_not_now(algo: AnyAlgorithm) -> str:
+def _why_not_now(algo: _Learner) -> str:
     """Return why an update runs as it is although torch could compile it; an empty string if it does not."""
-    if algo.log_loss_after:
-        return "log_loss_after asks for every loss a second time"
-    return "" if algo.global_rows.alone else "replicas average gradients between the steps of it"
+    return "log_loss_after asks for every loss a second time" if algo.log_loss_after else ""
 
 
 def _hidden_fields(buffer: Buffer) -> Iterator[str]:

@@ -67,7 +67,7 @@ class GradientDescent:
     def __call__(self, loss: torch.Tensor, learning_rate: float, clip_grad_norm: float) -> torch.Tensor:
         """Take one step down a scalar loss; return the gradient's norm before clipping, on the device."""
         if self._graph is not None and torch.compiler.is_compiling():
-            return self._graph.step(loss if self._weighted is None else self._weighted(loss), learning_rate, clip_grad_norm)
+            return self._graph.step(self._weighted_loss(loss), learning_rate, clip_grad_norm)
         self._set_rates(learning_rate)
         parameters = self.parameters
         if [parameter.stride() for parameter in parameters] != self._strides:
@@ -77,7 +77,7 @@ class GradientDescent:
         # The gradient of an action value in its own weights is no part of a policy's step, and a third of its cost.
         differentiated = [parameter for parameter in parameters if parameter.requires_grad]
         if differentiated:  # all may be frozen for a while
-            self._backward_pass(differentiated)(loss if self._weighted is None else self._weighted(loss))
+            self._backward_pass(differentiated)(self._weighted_loss(loss))
         grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
         try:
             grad_norm = _clip_norm(grads, clip_grad_norm) if grads else torch.zeros_like(loss.detach())
@@ -95,7 +95,7 @@ class GradientDescent:
         """
         self._set_rates(learning_rate)
         if self._graph is None or not self._graph.is_of(self.optimizer):
-            self._graph = GraphStep(self.optimizer, self._lr_scales())
+            self._graph = GraphStep(self.optimizer, self._lr_scales(), self._replicas)
 
     @property
     def name(self) -> str:
@@ -109,6 +109,9 @@ class GradientDescent:
     def parameters(self) -> list[torch.nn.Parameter]:
         """Parameters of all groups of the optimiser."""
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+
+    def _weighted_loss(self, loss: torch.Tensor) -> torch.Tensor:
+        return loss if self._weighted is None else self._weighted(loss)
 
     def _backward_pass(self, differentiated: list[torch.nn.Parameter]) -> Callable[[torch.Tensor], None]:
         """Return the backward pass over parameters, made again where these are others than before."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from itertools import count
 from typing import Any, NamedTuple
 
 import torch
 from torch.optim.adam import adam
 
 from rlpyt.types import Kwargs
+from rlpyt.utils.replicas import Replicas
+
+_numbers = count()  # of the operators: each has its own name
 
 
 class NotInGraph(Exception):
@@ -37,14 +42,16 @@ class GraphStep:
     Args:
         optimizer: an Adam or AdamW.
         lr_scales: ratios of its groups' learning rates to that of the algorithm.
+        replicas: whose gradients are averaged before they are clipped.
 
     Raises:
-        NotInGraph: if it is of another class, or has hooks.
+        NotInGraph: if it is of another class.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, lr_scales: list[float]) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, lr_scales: list[float], replicas: Replicas) -> None:
         if type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW):
-            raise NotInGraph(f"its optimiser is a {type(optimizer).__name__}, and only steps of Adam and AdamW are compiled")
+            raise NotInGraph(f"only steps of Adam and AdamW can be, and one of its is a {type(optimizer).__name__}")
+        self._mean = None if replicas.world_size == 1 else _mean_of(replicas)
         self._groups = [_group(optimizer, *pair) for pair in zip(optimizer.param_groups, lr_scales, strict=True)]
 
     def is_of(self, optimizer: torch.optim.Optimizer) -> bool:
@@ -61,15 +68,36 @@ class GraphStep:
         """Take the step; return the gradient's norm before clipping."""
         parameters = [x for group in self._groups for x in group.parameters]
         grads = list(torch.autograd.grad(loss, parameters))
+        if self._mean is not None:
+            grads = self._mean(grads)
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
-        if isinstance(clip_grad_norm, torch.Tensor) or clip_grad_norm < math.inf:
+        if clip_grad_norm != math.inf:
             grads = list(torch._foreach_mul(grads, (clip_grad_norm / (norm + 1e-6)).clamp(max=1.0)))
         with torch.no_grad():
             for group in self._groups:
                 own, grads = grads[: len(group.parameters)], grads[len(group.parameters) :]
-                lists = group.parameters, own, group.moments, group.squares, group.largest_squares, group.steps
-                adam(*lists, lr=group.lr_scale * learning_rate, foreach=True, capturable=True, **group.settings)
+                adam(
+                    list(group.parameters), own, group.moments, group.squares, group.largest_squares, group.steps,
+                    lr=group.lr_scale * learning_rate, foreach=True, capturable=True, **group.settings,
+                )  # fmt: skip
         return norm
+
+
+def _mean_of(replicas: Replicas) -> Callable[[list[torch.Tensor]], list[torch.Tensor]]:
+    """Return an operator for graphs, which averages gradients over the replicas."""
+    name = f"rlpyt::mean_of_replicas_{next(_numbers)}"
+
+    def mean(grads: list[torch.Tensor]) -> list[torch.Tensor]:
+        flat = replicas.total(torch.cat([grad.flatten() for grad in grads])) / replicas.world_size
+        pieces = flat.split([grad.numel() for grad in grads])
+        # In the gradient's own order of memory, of which the graph has been told.
+        return [torch.empty_like(x).copy_(piece.view(x.shape)) for x, piece in zip(grads, pieces, strict=True)]
+
+    # torch reads the types of the arguments from the function, and not from texts.
+    mean.__annotations__ = {"grads": list[torch.Tensor], "return": list[torch.Tensor]}
+    operator = torch.library.custom_op(name, mean, mutates_args=())
+    operator.register_fake(lambda grads: [torch.empty_like(grad) for grad in grads])
+    return operator
 
 
 def _group(optimizer: torch.optim.Optimizer, group: dict[str, Any], lr_scale: float) -> _Group:
@@ -86,6 +114,6 @@ def _group(optimizer: torch.optim.Optimizer, group: dict[str, Any], lr_scale: fl
             made = {name: torch.zeros_like(x, memory_format=torch.preserve_format).detach() for name in names}
             optimizer.state[x] = {"step": step, **made}
     states = [optimizer.state[x] for x in parameters]
-    moments = [[state[name] for state in states] for name in ("exp_avg", "exp_avg_sq")]
+    moments, squares, steps = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step"))
     largest = [state["max_exp_avg_sq"] for state in states] if group["amsgrad"] else []
-    return _Group(lr_scale, settings, parameters, *moments, largest, [state["step"] for state in states])
+    return _Group(lr_scale, settings, parameters, moments, squares, largest, steps)

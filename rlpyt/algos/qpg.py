@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 import torch
 
@@ -21,6 +21,7 @@ from rlpyt.functional import CountLike, ScheduleLike, squared_loss, td_target
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
 from rlpyt.types import AgentInputs, Run
+from rlpyt.utils.arrays import buffer_to
 
 QLosses = tuple[torch.Tensor, torch.Tensor, torch.Tensor] | tuple[torch.Tensor, torch.Tensor, torch.Tensor, Numbers]
 """Losses, action values, their targets, and further metrics if there are any."""
@@ -60,6 +61,10 @@ class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
     """Whether V takes the features in training, beside the target's."""
     random_target: ClassVar[bool] = False
     """Whether V takes noise."""
+    random_policy: ClassVar[bool] = False
+    """Whether a step of the policy takes noise."""
+    n_drawn_q = cast(int | None, None)
+    """Number of target values that V is made of, drawn at every update; None is all."""
 
     learning_rate: ScheduleLike = 1e-4
     """Of the policy."""
@@ -110,36 +115,12 @@ class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
     def update(self, batch: Buffer, hyper: Hyper) -> Numbers:
         """Take one step of the action values, and where they are due of the policy and the targets."""
         policy_is_due = self.feed.is_due("policy", hyper.policy_update_interval, self.update_counter + 1)
-        self.draws = self.draw(batch, policy_is_due)
-        metrics, td_abs_error = self.compiled(self.take_steps, batch, hyper, policy_is_due)
+        self.draws = draw(self, batch, policy_is_due)
+        metrics, td_abs_error = self.compiled(take_steps, self, batch, hyper, policy_is_due)
         self.feed.update_priorities(batch, td_abs_error, hyper)
         if self.target is not None:
             self.target.after_update(hyper)
         return metrics
-
-    def draw(self, batch: Buffer, policy_is_due: bool) -> Draws:
-        """Return the random numbers of an update."""
-        return Draws(draw_noise(self, batch) if self.random_target else None)
-
-    def take_steps(self, batch: Buffer, hyper: Hyper, policy_is_due: bool) -> tuple[Numbers, torch.Tensor]:
-        """Take the steps of an update with `self.draws`; return its metrics, and absolute TD errors [M] or [T, M]."""
-        agent = self.agent
-        networks = agent.features, None if self.target is None else agent.target_features
-        outputs = run_over(batch, agent, *networks, with_next=self.next_features, warmup_T=int(self.warmup_T))
-        outputs = outputs._replace(noise=self.draws.target)
-
-        after = LossAfter(self)
-        losses, q, y, own = tensors_and_metrics(self, "q_losses", self.q_losses(batch, outputs, hyper), 3)
-        loss = losses.sum()
-        grad_norm, q = self.gradient_step(loss, hyper), q.detach()
-        metrics = {**q_metrics(self.q_metric_names, batch, q, losses.detach(), grad_norm), **own}
-        if after.is_on:  # at the features of before: those of a vector are the vector
-            metrics |= after.metrics(loss, lambda: self.q_losses(batch, outputs, hyper)[0].sum())
-
-        if policy_is_due:
-            features = outputs.online._replace(observation=outputs.online.observation.detach())
-            metrics |= tensors_and_metrics(self, "update_policy", self.update_policy(batch, features, hyper), 0)[0]
-        return metrics, (y - q).abs().mean(0)
 
     def q_losses(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> QLosses:
         """Return the losses [n_q] of the action values, these [n_q, ...], and their target y, [M] or [T, M].
@@ -161,6 +142,36 @@ class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
 
 AnyQpgAlgo = QpgAlgo[Any]
 OffPolicyAlgo.register(QpgAlgo)  # type: ignore[type-abstract]
+
+
+def draw(algo: AnyQpgAlgo, batch: Buffer, policy_is_due: bool) -> Draws:
+    """Return the random numbers of an update."""
+    target, drawn = draw_noise(algo, batch) if algo.random_target else None, None
+    if algo.n_drawn_q is not None:
+        drawn = torch.randperm(algo.agent.n_q, generator=algo.generator)[: algo.n_drawn_q]
+        drawn = buffer_to(drawn, algo.agent.device)
+    return Draws(target, draw_noise(algo, batch) if algo.random_policy and policy_is_due else None, drawn)
+
+
+def take_steps(algo: AnyQpgAlgo, batch: Buffer, hyper: Hyper, policy_is_due: bool) -> tuple[Numbers, torch.Tensor]:
+    """Take the steps of an update with `algo.draws`; return its metrics, and absolute TD errors [M] or [T, M]."""
+    agent = algo.agent
+    networks = agent.features, None if algo.target is None else agent.target_features
+    outputs = run_over(batch, agent, *networks, with_next=algo.next_features, warmup_T=int(algo.warmup_T))
+    outputs = outputs._replace(noise=algo.draws.target)
+
+    after = LossAfter(algo)
+    losses, q, y, own = tensors_and_metrics(algo, "q_losses", algo.q_losses(batch, outputs, hyper), 3)
+    loss = losses.sum()
+    grad_norm, q = algo.gradient_step(loss, hyper), q.detach()
+    metrics = {**q_metrics(algo.q_metric_names, batch, q, losses.detach(), grad_norm), **own}
+    if after.is_on:  # at the features of before: those of a vector are the vector
+        metrics |= after.metrics(loss, lambda: algo.q_losses(batch, outputs, hyper)[0].sum())
+
+    if policy_is_due:
+        features = outputs.online._replace(observation=outputs.online.observation.detach())
+        metrics |= tensors_and_metrics(algo, "update_policy", algo.update_policy(batch, features, hyper), 0)[0]
+    return metrics, (y - q).abs().mean(0)
 
 
 def begun(algo: AnyQpgAlgo, itr: int) -> float | None:

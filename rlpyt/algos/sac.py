@@ -10,14 +10,13 @@ from typing import ClassVar
 import torch
 
 from rlpyt.algos.metrics import Numbers
-from rlpyt.algos.qpg import Draws, QpgAlgo, bounded_target, draw_noise
+from rlpyt.algos.qpg import QpgAlgo, bounded_target
 from rlpyt.algos.replay_rows import Outputs, mean_loss, mean_of_rows
 from rlpyt.core import QpgPolicyAgent
 from rlpyt.functional import CountLike, ScheduleLike, clipped_double_q, soft_policy_loss, soft_value, temperature_loss
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper, whole
 from rlpyt.types import AgentInputs, Run
-from rlpyt.utils.arrays import buffer_to
 
 Q_POLICIES = ("min", "mean")
 
@@ -48,6 +47,7 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     q_metric_names: ClassVar[Sequence[str]] = ("q1Loss", "q2Loss", "qGradNorm", "q1", "q2", "qMeanDiff")
     next_features: ClassVar[bool] = True
     random_target: ClassVar[bool] = True
+    random_policy: ClassVar[bool] = True
 
     batch_size: CountLike = 256
     min_steps_learn: int = int(1e4)
@@ -96,6 +96,7 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     def initialize(self, agent: QpgPolicyAgent, run: Run) -> None:
         """Build optimisers and replay; refuse more target values than there are."""
         super().initialize(agent, run)
+        self.n_drawn_q = None if self.n_target_q is None else int(self.n_target_q)
         if self.n_target_q is not None and self.n_target_q > agent.n_q:
             raise ValueError(
                 f"{type(self).__name__}: n_target_q is {self.n_target_q} of the agent's {agent.n_q} networks of action "
@@ -116,14 +117,6 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
         if name == "target_entropy" and self.target_entropy == "auto":
             return -float(self.agent.distribution.n_free) if "agent" in vars(self) else 0.0
         return super().schedule_of(name)
-
-    def draw(self, batch: Buffer, policy_is_due: bool) -> Draws:
-        """Return the random numbers of an update, with the action values that V takes."""
-        target, drawn = draw_noise(self, batch), None
-        if self.n_target_q is not None:
-            drawn = torch.randperm(self.agent.n_q, generator=self.generator)[: int(self.n_target_q)]
-            drawn = buffer_to(drawn, self.agent.device)
-        return Draws(target, draw_noise(self, batch) if policy_is_due else None, drawn)
 
     @torch.no_grad()
     def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
@@ -156,7 +149,7 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
 
 
 def policy_loss(
-    algo: SAC, batch: Buffer, features: AgentInputs, noise: torch.Tensor, hyper: Hyper
+    algo: SAC, batch: Buffer, features: AgentInputs, noise: torch.Tensor | None, hyper: Hyper
 ) -> tuple[torch.Tensor, torch.Tensor, Buffer]:
     """Return the loss of the policy at rows of features, and log-densities and policy's parameters there."""
     action, log_prob, dist_info = act(algo.agent, features, noise)
