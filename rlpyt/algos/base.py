@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, Self
 
 import torch
 
-from rlpyt.algos.compiled_loss import CompiledLosses
+from rlpyt.algos.compiled_update import CompiledUpdate
 from rlpyt.algos.global_rows import GlobalRows
 from rlpyt.algos.gradient_descent import GradientDescent
 from rlpyt.algos.metrics import Numbers
@@ -46,8 +46,6 @@ class RlAlgorithm(Settings, Scheduled, Algorithm[AgentT]):
     """What a setting is called in an error message."""
     counted_descent: ClassVar[str] = "model"
     """Name in `descents` of the optimiser whose steps are counted as updates."""
-    compiled_losses: ClassVar[Sequence[str]] = ()
-    """Methods and functions that a run with `compile` compiles, which the algorithm calls through `compiled`."""
     in_place_of_none: ClassVar[Mapping[str, str]] = {"clip_grad_norm": "Give float('inf') for no clipping."}
     loss_weight = 1.0
     """Weight of the losses of the rows at hand among those of the other replicas; set with every batch that may have
@@ -103,7 +101,7 @@ class RlAlgorithm(Settings, Scheduled, Algorithm[AgentT]):
         self.generator = torch_generator(run.seed, Role.ALGO, run.rank)
         self.feed: _Feed | None = None
         self.descents: Descents = Descents(self)
-        self.compiled = CompiledLosses(self, self.compiled_losses)
+        self.compiled = CompiledUpdate(self)
         self.optim_initialize(run.rank)
         if self.initial_optim_state_dict is not None:
             self.descents.load_state_dict(self.initial_optim_state_dict)
@@ -169,7 +167,8 @@ class RlAlgorithm(Settings, Scheduled, Algorithm[AgentT]):
     def gradient_step(self, loss: torch.Tensor, hyper: Hyper) -> torch.Tensor:
         """Take one step by `counted_descent`, and count it; return the norm of the gradient before clipping."""
         grad_norm = self.descents.step(self.counted_descent, loss, hyper)
-        self.update_counter += 1
+        if not torch.compiler.is_compiling():  # `CompiledUpdate` counts: a number that moves is no part of a graph
+            self.update_counter += 1
         return grad_norm
 
     # ---- what is told of a run ----
@@ -265,7 +264,8 @@ class Descents(dict[str, GradientDescent]):
 
     def weighted(self, mean: torch.Tensor) -> torch.Tensor:
         """Return a mean over rows of this replica, weighted so that the replicas' mean is that over all rows."""
-        return mean if self._algo.loss_weight == 1.0 else mean * self._algo.loss_weight
+        weight: float | torch.Tensor = self._algo.loss_weight  # a tensor while an update is compiled among replicas
+        return mean if isinstance(weight, int | float) and weight == 1.0 else mean * weight
 
     def step(self, name: str, loss: torch.Tensor, hyper: Hyper) -> torch.Tensor:
         """Take one step down a loss, one number; return the norm of the gradient before clipping, on the device."""
@@ -276,6 +276,8 @@ class Descents(dict[str, GradientDescent]):
                 "Write self.optimizer = ... in optim_initialize, or call super().optim_initialize(rank) there."
             )
         descent = self[name]
+        if not torch.compiler.is_compiling():
+            self._algo.compiled.is_passed_by()
         is_descended = loss.requires_grad or not any(x.requires_grad for x in descent.parameters)  # or all are frozen
         if loss.numel() != 1 or not is_descended:
             what = f"a tensor {list(loss.shape)} {'with' if loss.requires_grad else 'without'} a gradient"
@@ -284,6 +286,11 @@ class Descents(dict[str, GradientDescent]):
                 "over the rows, such as valid_mean(x, batch.valid), and detach metrics only."
             )
         return descent(loss, getattr(hyper, descent.rate), hyper.clip_grad_norm)
+
+    def make_graph_ready(self, hyper: Hyper) -> None:
+        """Let the next steps be part of a graph, at the learning rates as they stand; see `GradientDescent`."""
+        for descent in self.values():
+            descent.make_graph_ready(getattr(hyper, descent.rate))
 
     def state_dict(self) -> StateDict:
         """Return the optimiser's state as torch has it; of several optimisers, theirs by name, and what is kept."""

@@ -87,7 +87,7 @@ DDPG.register(TD3)  # it was its subclass in rlpyt 0.1
 
 def climb_first(algo: AnyQpgAlgo, batch: Buffer, features: AgentInputs, hyper: Hyper) -> Numbers:
     """Take one step of a deterministic policy up the first action value; return its metrics."""
-    loss = algo.compiled(policy_loss, by="pi")(algo.agent, batch, features)
+    loss = policy_loss(algo.agent, batch, features)
     grad_norm = algo.descents.step("pi", loss, hyper)
     return {"muLoss": loss.detach(), "muGradNorm": grad_norm}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, cast
@@ -77,7 +76,6 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
     """
 
     opt_info_fields: ClassVar[tuple[str, ...]] = ("loss", "gradNorm", "tdAbsErr")
-    compiled_losses: ClassVar[Sequence[str]] = ("loss",)
     agent_kind: ClassVar[str] = "q"
     """Kind that the agent must have: what its network gives."""
     TargetCls: ClassVar[type[Target]] = Target
@@ -152,16 +150,10 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
 
     def update(self, batch: Buffer, hyper: Hyper) -> Numbers:
         """Take one step down the loss of a batch, update priorities, and the target network where it is due."""
-        after, computed = LossAfter(self), self.compiled(self.loss, by="model")
-        loss, td_abs_error, own = tensors_and_metrics(self, "loss", computed(batch, hyper), 2)
-        of_sequences = td_abs_error.dim() > 1
-        metrics = {
-            "loss": loss.detach(),
-            "gradNorm": self.gradient_step(loss, hyper),
-            "tdAbsErr": valid_mean(td_abs_error, batch.valid, dim=0) if of_sequences else td_abs_error,
-            "priority": self.feed.update_priorities(batch, td_abs_error, hyper),
-        }
-        own |= after.metrics(loss, lambda: tensors_and_metrics(self, "loss", computed(batch, hyper), 2)[0])
+        after = LossAfter(self)
+        metrics, td_abs_error, own = self.compiled(take_steps, self, batch, hyper)
+        metrics["priority"] = self.feed.update_priorities(batch, td_abs_error, hyper)
+        own |= after.metrics(metrics["loss"], lambda: tensors_and_metrics(self, "loss", self.loss(batch, hyper), 2)[0])
         if self.target is not None:
             self.target.after_update(hyper)
         return own_and_named_metrics(self, metrics, own)
@@ -236,6 +228,18 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
 
 
 OffPolicyAlgo.register(DQN)
+
+
+def take_steps(algo: DQN, batch: Buffer, hyper: Hyper) -> tuple[Numbers, torch.Tensor, Numbers]:
+    """Take one step down the loss of a batch; return metrics, its rows' absolute TD errors, and own metrics."""
+    loss, td_abs_error, own = tensors_and_metrics(algo, "loss", algo.loss(batch, hyper), 2)
+    of_sequences = td_abs_error.dim() > 1
+    metrics = {
+        "loss": loss.detach(),
+        "gradNorm": algo.gradient_step(loss, hyper),
+        "tdAbsErr": valid_mean(td_abs_error, batch.valid, dim=0) if of_sequences else td_abs_error,
+    }
+    return metrics, td_abs_error, own
 
 
 def annealed(algo: DQN, itr: int) -> float | None:

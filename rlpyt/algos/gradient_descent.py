@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rlpyt.algos.graph_step import GraphStep
 from rlpyt.types import StateDict
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.torch_optim import step, without_compiler
@@ -60,11 +61,14 @@ class GradientDescent:
         self._modules = modules
         self._differentiated: list[torch.nn.Parameter] = []
         self._strides: list[tuple[int, ...]] = []
+        self._graph: GraphStep | None = None
         self._lay_out(self.parameters)
 
     def __call__(self, loss: torch.Tensor, learning_rate: float, clip_grad_norm: float) -> torch.Tensor:
         """Take one step down a scalar loss; return the gradient's norm before clipping, on the device."""
-        self._check_rates()
+        if self._graph is not None and torch.compiler.is_compiling():
+            return self._graph.step(self._weighted_loss(loss), learning_rate, clip_grad_norm)
+        self._set_rates(learning_rate)
         parameters = self.parameters
         if [parameter.stride() for parameter in parameters] != self._strides:
             self._lay_out(parameters)
@@ -73,17 +77,25 @@ class GradientDescent:
         # The gradient of an action value in its own weights is no part of a policy's step, and a third of its cost.
         differentiated = [parameter for parameter in parameters if parameter.requires_grad]
         if differentiated:  # all may be frozen for a while
-            self._backward_pass(differentiated)(loss if self._weighted is None else self._weighted(loss))
+            self._backward_pass(differentiated)(self._weighted_loss(loss))
         grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
         try:
             grad_norm = _clip_norm(grads, clip_grad_norm) if grads else torch.zeros_like(loss.detach())
         except NotImplementedError:
             self._refuse_sparse(parameters)
             raise
-        for group, scale in zip(self.optimizer.param_groups, self._lr_scales(), strict=True):
-            group["lr"] = group["lr_given"] = scale * learning_rate
         step(self.optimizer)
         return grad_norm
+
+    def make_graph_ready(self, learning_rate: float) -> None:
+        """Let the next step be part of a graph, which changes the optimiser's tensors and none of its numbers.
+
+        Raises:
+            NotInGraph: if torch cannot capture the step of this optimiser.
+        """
+        self._set_rates(learning_rate)
+        if self._graph is None or not self._graph.is_of(self.optimizer):
+            self._graph = GraphStep(self.optimizer, self._lr_scales(), self._replicas)
 
     @property
     def name(self) -> str:
@@ -98,6 +110,9 @@ class GradientDescent:
         """Parameters of all groups of the optimiser."""
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
+    def _weighted_loss(self, loss: torch.Tensor) -> torch.Tensor:
+        return loss if self._weighted is None else self._weighted(loss)
+
     def _backward_pass(self, differentiated: list[torch.nn.Parameter]) -> Callable[[torch.Tensor], None]:
         """Return the backward pass over parameters, made again where these are others than before."""
         if list(map(id, differentiated)) != list(map(id, self._differentiated)):
@@ -109,8 +124,8 @@ class GradientDescent:
         """Return the attributes of a copy, without the backward pass: that is over the parameters of this one."""
         return {name: value for name, value in vars(self).items() if name != "_backward"} | {"_differentiated": []}
 
-    def _check_rates(self) -> None:
-        """Raise an error if a script has set the learning rate of a group, which the next step would overwrite."""
+    def _set_rates(self, learning_rate: float) -> None:
+        """Set the groups' rates for a step; raise an error if a script has set one, which would be overwritten."""
         for group in self.optimizer.param_groups:
             if group["lr"] != group.get("lr_given", group["lr"]):
                 raise ValueError(
@@ -118,6 +133,9 @@ class GradientDescent:
                     f"step sets it to {group['lr_scale']:g} of the algorithm's learning rate; expected it as it was. "
                     "Set the algorithm's learning_rate, to a schedule too, or the group's lr_scale."
                 )
+
+        for group, scale in zip(self.optimizer.param_groups, self._lr_scales(), strict=True):
+            group["lr"] = group["lr_given"] = scale * learning_rate
 
     def _lr_scales(self) -> list[float]:
         """Return the ratio of each group's learning rate to the learning rate of the start.

@@ -21,8 +21,9 @@ class LossAfter:
 
     def __init__(self, algo: AnyAlgorithm) -> None:
         self._algo = algo
-        self._is_logged = algo.global_rows.alone and _LOSSES.isEnabledFor(logging.DEBUG)
-        self._rewind = self._rewinder() if algo.log_loss_after or self._is_logged else None
+        # Where a second loss is asked for, `CompiledUpdate` compiles nothing.
+        self.is_on = not torch.compiler.is_compiling() and (algo.log_loss_after or _is_logged(algo))
+        self._rewind = self._rewinder() if self.is_on else None
 
     def _rewinder(self) -> Callable[[], None]:
         """Return an undo function for the random streams that a loss may draw from, and for buffers of the networks."""
@@ -52,7 +53,11 @@ class LossAfter:
         finally:
             return_to_now()
         before = before.detach()
-        if self._is_logged:
+        if _is_logged(self._algo):
             name, n = type(self._algo).__name__, self._algo.update_counter
             _LOSSES.debug("%s: update %d, loss %.6g before it and %.6g after", name, n, before.item(), after.item())
         return {"lossBefore": before, "lossAfter": after} if self._algo.log_loss_after else {}
+
+
+def _is_logged(algo: AnyAlgorithm) -> bool:
+    return algo.global_rows.alone and _LOSSES.isEnabledFor(logging.DEBUG)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -65,7 +64,6 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
     """Base of A2C, PPO and V-trace."""
 
     bootstrap_value: ClassVar[bool] = True
-    compiled_losses: ClassVar[Sequence[str]] = ("loss",)
     agent_kind: ClassVar[str] = PolicyAgent.kind
     """Kind that the agent must have."""
     opt_info_fields: ClassVar[tuple[str, ...]] = (
@@ -143,14 +141,10 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
     def update(self, batch: UpdateRows, hyper: Hyper) -> dict[str, torch.Tensor]:
         """Take one gradient step down the loss of rows; return its metrics."""
         inputs = batch.rows, batch.init_rnn_state, hyper
-        after, computed = LossAfter(self), self.compiled(self.loss, by="model")
-        loss, metrics = tensors_and_metrics(self, "loss", computed(*inputs), 1)
-        self.loss_weight = batch.weight
-        weighted = self.descents.weighted
-        metrics = {name: weighted(x) for name, x in metrics.items()}
-        metrics["gradNorm"] = self.gradient_step(loss, hyper)
-        around = after.metrics(loss, lambda: tensors_and_metrics(self, "loss", computed(*inputs), 1)[0])
-        return metrics | {name: weighted(x) for name, x in around.items()}
+        after, self.loss_weight = LossAfter(self), batch.weight
+        loss, metrics = self.compiled(take_steps, self, *inputs)
+        around = after.metrics(loss, lambda: tensors_and_metrics(self, "loss", self.loss(*inputs), 1)[0])
+        return metrics | {name: self.descents.weighted(x) for name, x in around.items()}
 
     def loss(self, batch: Buffer, init_rnn_state: Buffer, hyper: Hyper) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss of rows, a mean over the valid ones, and its metrics by name: means too."""
@@ -178,6 +172,16 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
         super().load_state_dict(state_dict)
         if self.reward_scale is not None:
             self.reward_scale.running_return.copy_(state_dict["running_return"])
+
+
+def take_steps(
+    algo: PolicyGradientAlgo, batch: Buffer, init_rnn_state: Buffer, hyper: Hyper
+) -> tuple[torch.Tensor, Numbers]:
+    """Take one gradient step down the loss of rows; return it, detached, and its metrics."""
+    loss, metrics = tensors_and_metrics(algo, "loss", algo.loss(batch, init_rnn_state, hyper), 1)
+    metrics = {name: algo.descents.weighted(x) for name, x in metrics.items()}
+    metrics["gradNorm"] = algo.gradient_step(loss, hyper)
+    return loss.detach(), metrics
 
 
 def one_update(algo: PolicyGradientAlgo, batch: Buffer, init_rnn_state: Buffer, hyper: Hyper) -> Numbers:

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 import torch
 
@@ -21,10 +21,22 @@ from rlpyt.functional import CountLike, ScheduleLike, squared_loss, td_target
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
 from rlpyt.types import AgentInputs, Run
+from rlpyt.utils.arrays import buffer_to
 
 QLosses = tuple[torch.Tensor, torch.Tensor, torch.Tensor] | tuple[torch.Tensor, torch.Tensor, torch.Tensor, Numbers]
 """Losses, action values, their targets, and further metrics if there are any."""
 QpgT = TypeVar("QpgT", bound=QpgPolicyAgent)
+
+
+class Draws(NamedTuple):
+    """Random numbers of one update, drawn before it: compiled code draws none."""
+
+    target: torch.Tensor | None = None
+    """Standard normal numbers [M, A] or [T, M, A] of the actions that are bootstrapped from."""
+    policy: torch.Tensor | None = None
+    """Of the actions of the policy's step; None where it is not due."""
+    target_q: torch.Tensor | None = None
+    """Indexes of the networks of action values whose minimum is V; None of all."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -39,7 +51,6 @@ class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
     """
 
     counted_descent: ClassVar[str] = "q"
-    compiled_losses: ClassVar[Sequence[str]] = ("q_losses", "policy_loss")
     agent_kind: ClassVar[str]
     """Kind that the agent must have: what its policy is."""
     TargetCls: ClassVar[type[Target]] = Target
@@ -50,6 +61,10 @@ class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
     """Whether V takes the features in training, beside the target's."""
     random_target: ClassVar[bool] = False
     """Whether V takes noise."""
+    random_policy: ClassVar[bool] = False
+    """Whether a step of the policy takes noise."""
+    n_drawn_q = cast(int | None, None)
+    """Number of target values that V is made of, drawn at every update; None is all."""
 
     learning_rate: ScheduleLike = 1e-4
     """Of the policy."""
@@ -99,24 +114,10 @@ class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
 
     def update(self, batch: Buffer, hyper: Hyper) -> Numbers:
         """Take one step of the action values, and where they are due of the policy and the targets."""
-        agent = self.agent
-        networks = agent.features, None if self.target is None else agent.target_features
-        outputs = run_over(batch, agent, *networks, with_next=self.next_features, warmup_T=int(self.warmup_T))
-        if self.random_target:
-            outputs = outputs._replace(noise=draw_noise(self, batch))
-
-        after, q_losses = LossAfter(self), self.compiled(self.q_losses, by="q")
-        losses, q, y, own = tensors_and_metrics(self, "q_losses", q_losses(batch, outputs, hyper), 3)
-        loss = losses.sum()
-        grad_norm, q = self.gradient_step(loss, hyper), q.detach()
-        self.feed.update_priorities(batch, (y - q).abs().mean(0), hyper)
-        metrics = {**q_metrics(self.q_metric_names, batch, q, losses.detach(), grad_norm), **own}
-        # At the features of before: those of a vector are the vector.
-        metrics |= after.metrics(loss, lambda: q_losses(batch, outputs, hyper)[0].sum())
-
-        if self.feed.is_due("policy", hyper.policy_update_interval):
-            features = outputs.online._replace(observation=outputs.online.observation.detach())
-            metrics |= tensors_and_metrics(self, "update_policy", self.update_policy(batch, features, hyper), 0)[0]
+        policy_is_due = self.feed.is_due("policy", hyper.policy_update_interval, self.update_counter + 1)
+        self.draws = draw(self, batch, policy_is_due)
+        metrics, td_abs_error = self.compiled(take_steps, self, batch, hyper, policy_is_due)
+        self.feed.update_priorities(batch, td_abs_error, hyper)
         if self.target is not None:
             self.target.after_update(hyper)
         return metrics
@@ -141,6 +142,36 @@ class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
 
 AnyQpgAlgo = QpgAlgo[Any]
 OffPolicyAlgo.register(QpgAlgo)  # type: ignore[type-abstract]
+
+
+def draw(algo: AnyQpgAlgo, batch: Buffer, policy_is_due: bool) -> Draws:
+    """Return the random numbers of an update."""
+    target, drawn = draw_noise(algo, batch) if algo.random_target else None, None
+    if algo.n_drawn_q is not None:
+        drawn = torch.randperm(algo.agent.n_q, generator=algo.generator)[: algo.n_drawn_q]
+        drawn = buffer_to(drawn, algo.agent.device)
+    return Draws(target, draw_noise(algo, batch) if algo.random_policy and policy_is_due else None, drawn)
+
+
+def take_steps(algo: AnyQpgAlgo, batch: Buffer, hyper: Hyper, policy_is_due: bool) -> tuple[Numbers, torch.Tensor]:
+    """Take the steps of an update with `algo.draws`; return its metrics, and absolute TD errors [M] or [T, M]."""
+    agent = algo.agent
+    networks = agent.features, None if algo.target is None else agent.target_features
+    outputs = run_over(batch, agent, *networks, with_next=algo.next_features, warmup_T=int(algo.warmup_T))
+    outputs = outputs._replace(noise=algo.draws.target)
+
+    after = LossAfter(algo)
+    losses, q, y, own = tensors_and_metrics(algo, "q_losses", algo.q_losses(batch, outputs, hyper), 3)
+    loss = losses.sum()
+    grad_norm, q = algo.gradient_step(loss, hyper), q.detach()
+    metrics = {**q_metrics(algo.q_metric_names, batch, q, losses.detach(), grad_norm), **own}
+    if after.is_on:  # at the features of before: those of a vector are the vector
+        metrics |= after.metrics(loss, lambda: algo.q_losses(batch, outputs, hyper)[0].sum())
+
+    if policy_is_due:
+        features = outputs.online._replace(observation=outputs.online.observation.detach())
+        metrics |= tensors_and_metrics(algo, "update_policy", algo.update_policy(batch, features, hyper), 0)[0]
+    return metrics, (y - q).abs().mean(0)
 
 
 def begun(algo: AnyQpgAlgo, itr: int) -> float | None:

@@ -209,9 +209,9 @@ class ReplayFeed:
     def _set_priorities(self, places: Places, priority: CopyToCpu) -> None:
         self.replay.update_priorities(places, priority.arrived())
 
-    def is_due(self, what: str, interval: float) -> bool:
-        """Return whether something that is done every so many updates is due after this one; it is taken as done."""
-        n, n_updates = whole_count(interval), self.algo.update_counter
+    def is_due(self, what: str, interval: float, n_updates: int) -> bool:
+        """Return whether something that is done every so many updates is due at this one; it is taken as done."""
+        n = whole_count(interval)
         # Without a last time the interval is taken to have been this one from the start.
         due = n_updates - self.last_done.get(what, (n_updates - 1) // n * n) >= n
         if due:
@@ -368,7 +368,7 @@ class Target:
 
     def is_due(self, n_updates: int, hyper: Hyper) -> bool:
         """Return whether the targets move after the update of this number, counted from 1."""
-        return self.feed.is_due("target", hyper.target_update_interval)
+        return self.feed.is_due("target", hyper.target_update_interval, n_updates)
 
     def after_update(self, hyper: Hyper) -> None:
         """Move the targets where that is due after an update."""

@@ -10,14 +10,13 @@ from typing import ClassVar
 import torch
 
 from rlpyt.algos.metrics import Numbers
-from rlpyt.algos.qpg import QpgAlgo, bounded_target, draw_noise
+from rlpyt.algos.qpg import QpgAlgo, bounded_target
 from rlpyt.algos.replay_rows import Outputs, mean_loss, mean_of_rows
 from rlpyt.core import QpgPolicyAgent
 from rlpyt.functional import CountLike, ScheduleLike, clipped_double_q, soft_policy_loss, soft_value, temperature_loss
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper, whole
 from rlpyt.types import AgentInputs, Run
-from rlpyt.utils.arrays import buffer_to
 
 Q_POLICIES = ("min", "mean")
 
@@ -48,6 +47,7 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     q_metric_names: ClassVar[Sequence[str]] = ("q1Loss", "q2Loss", "qGradNorm", "q1", "q2", "qMeanDiff")
     next_features: ClassVar[bool] = True
     random_target: ClassVar[bool] = True
+    random_policy: ClassVar[bool] = True
 
     batch_size: CountLike = 256
     min_steps_learn: int = int(1e4)
@@ -96,6 +96,7 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     def initialize(self, agent: QpgPolicyAgent, run: Run) -> None:
         """Build optimisers and replay; refuse more target values than there are."""
         super().initialize(agent, run)
+        self.n_drawn_q = None if self.n_target_q is None else int(self.n_target_q)
         if self.n_target_q is not None and self.n_target_q > agent.n_q:
             raise ValueError(
                 f"{type(self).__name__}: n_target_q is {self.n_target_q} of the agent's {agent.n_q} networks of action "
@@ -122,16 +123,14 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
         """Return y by the smallest target value of an action of the policy, its entropy, and the scaled rewards."""
         action, log_prob, _ = act(self.agent, outputs.next_online, outputs.noise)
         q = self.agent.target_q(outputs.next_target, action)
-        if self.n_target_q is not None:
-            drawn = torch.randperm(len(q), generator=self.generator)[: int(self.n_target_q)]
-            q = q[buffer_to(drawn, q.device)]
+        if self.draws.target_q is not None:
+            q = q[self.draws.target_q]
         value = soft_value(clipped_double_q(q), log_prob, alpha_of(self, hyper))
         return bounded_target(batch._replace(return_=batch.return_ * hyper.reward_scale), value, hyper)
 
     def update_policy(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> Numbers:
         """Climb the action values and the entropy; move alpha to where the entropy is the target's."""
-        noise, computed = draw_noise(self, batch), self.compiled(policy_loss, by="pi")
-        loss, log_prob, dist_info = computed(self, batch, features, noise, hyper)
+        loss, log_prob, dist_info = policy_loss(self, batch, features, self.draws.policy, hyper)
         alpha = alpha_of(self, hyper)
         grad_norm = self.descents.step("pi", loss, hyper)
         log_prob = log_prob.detach()
@@ -150,7 +149,7 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
 
 
 def policy_loss(
-    algo: SAC, batch: Buffer, features: AgentInputs, noise: torch.Tensor, hyper: Hyper
+    algo: SAC, batch: Buffer, features: AgentInputs, noise: torch.Tensor | None, hyper: Hyper
 ) -> tuple[torch.Tensor, torch.Tensor, Buffer]:
     """Return the loss of the policy at rows of features, and log-densities and policy's parameters there."""
     action, log_prob, dist_info = act(algo.agent, features, noise)

@@ -1,0 +1,159 @@
+"""Updates compiled whole by torch.compile: forward passes, gradients, clipping and optimisers' steps as one graph."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, cast
+
+import torch
+
+from rlpyt.algos.global_rows import GlobalRows
+from rlpyt.algos.graph_step import NotInGraph
+from rlpyt.core import Agent, example_inputs
+from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
+from rlpyt.settings import Hyper, Scheduled, moving
+from rlpyt.utils.compute import compilations
+
+_LOG = logging.getLogger(__name__)
+_TORCH = torch.__path__[0]
+
+
+class _Descents(Protocol):
+    def make_graph_ready(self, hyper: Hyper) -> None: ...
+
+
+class _Learner(Protocol):
+    """What is asked of an algorithm."""
+
+    global_rows: GlobalRows
+    log_loss_after: bool
+    loss_weight: float
+    update_counter: int
+
+    @property
+    def agent(self) -> Agent: ...
+    @property
+    def descents(self) -> _Descents: ...
+
+
+class CompiledUpdate:
+    """Tensor part of an algorithm's update: compiled where the run asks for it, else as it is.
+
+    What is compiled draws no random numbers, counts nothing, and reads no number from a tensor. Settings that follow a
+    schedule are handed in as tensors: as numbers they would be constants of the compiled code, which would be compiled
+    again whenever they change. What torch cannot capture as one graph runs as it is, and a warning says why.
+
+    Args:
+        algo: with its agent, on the device of the run.
+
+    Raises:
+        ValueError: if the run is to compile, and torch is too old, or cannot follow the rows of the agent.
+    """
+
+    def __init__(self, algo: _Learner) -> None:
+        self._algo, self.is_on = algo, algo.agent.compute.compile
+        self._compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
+        self._hyper: tuple[Hyper, Hyper] | None = None  # as they came, and with tensors in them
+        if self.is_on and (reason := _why_not(algo)):
+            raise ValueError(
+                f"{type(algo).__name__}: the settings have compile=True, and {reason}; expected compile=False."
+            )
+
+    def __call__(self, compute: Callable[..., Any], *inputs: Any) -> Any:
+        """Return what a function gives for its inputs: the algorithm, its hyper-parameters, tensors, and flags."""
+        if self.is_on and (reason := _why_not_now(self._algo)):
+            self._leave_off(reason)
+        if not self.is_on:
+            return compute(*inputs)
+        before, began = compilations(), time.perf_counter()
+        try:
+            self._algo.descents.make_graph_ready(next(x for x in inputs if isinstance(x, Hyper)))
+            if compute not in self._compiled:
+                self._compiled[compute] = torch.compile(compute, fullgraph=True)
+            with self._weight_as_tensor():
+                result = self._compiled[compute](*map(self._moved, inputs))
+        except (NotInGraph, RuntimeError) as error:
+            if " " in _TORCH and "cannot find -l" in str(error):
+                raise ValueError(
+                    f"Compiling the update of {type(self._algo).__name__}: torch is installed in {_TORCH}, and does "
+                    "not quote the blank in that path for the linker; expected a folder without one. Move the "
+                    "environment, or leave compile out."
+                ) from None
+            # torch's types of errors are in its compiler, which takes long to import.
+            is_of_compiler = isinstance(error, importlib.import_module("torch._dynamo.exc").TorchDynamoException)
+            if not is_of_compiler and not isinstance(error, NotInGraph):
+                raise
+            self._leave_off(("torch cannot capture it: " if is_of_compiler else "") + str(error).splitlines()[0])
+            return compute(*inputs)
+        if compilations() != before:
+            seconds = time.perf_counter() - began
+            _LOG.info("%s: its update was compiled in %.0f s.", type(self._algo).__name__, seconds)
+        self._algo.update_counter += 1  # `gradient_step` counts only where it runs as it is
+        return result
+
+    @contextmanager
+    def _weight_as_tensor(self) -> Iterator[None]:
+        """Let the weight of the losses among those of other replicas, which moves, be no constant of compiled code."""
+        weight = self._algo.loss_weight
+        if not self._algo.global_rows.alone:
+            tensor = torch.as_tensor(weight, device=self._algo.agent.device)
+            self._algo.loss_weight = cast(float, tensor)
+        try:
+            yield
+        finally:
+            self._algo.loss_weight = weight
+
+    def is_passed_by(self) -> None:
+        """Warn once, of a step that is taken outside of compiled code where the run asks for it."""
+        if self.is_on:
+            self._leave_off("it does not call self.compiled")
+
+    def _leave_off(self, reason: str) -> None:
+        self.is_on = False
+        name = type(self._algo).__name__
+        _LOG.warning("%s: compile is True, and its update runs as it is: %s.", name, reason.rstrip("."))
+
+    def __getstate__(self) -> dict[str, object]:
+        # A copy of the algorithm compiles its own; in another process it computes no update.
+        return {**vars(self), "_compiled": {}, "_hyper": None}
+
+    def _moved(self, x: Buffer) -> Buffer:
+        """Return hyper-parameters with tensors in the place of moving numbers; anything else as it is."""
+        if not isinstance(x, Hyper):
+            return x
+        if self._hyper is None or x is not self._hyper[0]:
+            values, device = vars(x), self._algo.agent.device
+            numbers = {n: values[n] for n in moving(cast(Scheduled, self._algo)) if values[n] is not None}
+            tensors = {n: torch.tensor(float(v)).to(device, non_blocking=True) for n, v in numbers.items()}
+            self._hyper = x, Hyper(**{**values, **tensors})
+        return self._hyper[1]
+
+
+def _why_not(algo: _Learner) -> str:
+    """Return why torch cannot compile an update of the algorithm; an empty string if it can."""
+    if algo.agent.recurrent:
+        return "its agent is recurrent, whose unroll is cut where episodes start"
+    if hidden := list(_hidden_fields(example_inputs(algo.agent.env_spaces)[0])):
+        return f"the observation has the keys {hidden}, which are no names of attributes"
+    config: Any = importlib.import_module("torch._dynamo.config")
+    if not hasattr(config, "trace_autograd_ops"):
+        return f"torch {torch.__version__} cannot capture gradients in a graph, as 2.13 can"
+    config.trace_autograd_ops = True
+    return ""
+
+
+def _why_not_now(algo: _Learner) -> str:
+    """Return why an update runs as it is although torch could compile it; an empty string if it does not."""
+    return "log_loss_after asks for every loss a second time" if algo.log_loss_after else ""
+
+
+def _hidden_fields(buffer: Buffer) -> Iterator[str]:
+    """Yield the names by which torch would ask for a field and not find it."""
+    for part in buffer if isinstance(buffer, tuple) else ():
+        yield from _hidden_fields(part)
+    if isinstance(buffer, NamedArrayTuple):
+        yield from (name for name, x in buffer.items() if getattr(buffer, name, None) is not x)
