@@ -318,10 +318,11 @@ def test_a_blank_in_the_folder_of_torch_is_told_in_one_line(monkeypatch, folder,
 
 @pytest.mark.nightly
 @pytest.mark.skipif(" " in torch.__file__, reason="torch does not quote the blank in its folder for the linker")
-@pytest.mark.parametrize("case", ["PPO", "SAC"])
+@pytest.mark.parametrize("case", WHOLE)
 def test_generated_code_gives_the_same_numbers(case):
-    _, agent, _ = trained(case)
+    """After 26 updates of algorithms without a replay, 208 of PPO, 75 to 100 of those with one."""
+    _, agent, _ = trained(case, n_itr=26)
     torch._dynamo.reset()
-    _, other, _ = trained(case, settings=COMPILED)
+    _, other, _ = trained(case, settings=COMPILED, n_itr=26)
     torch._dynamo.reset()
-    check_networks(other, agent, rtol=1e-3, atol=1e-4)
+    check_networks(other, agent, rtol=0.0, atol=1e-6)
