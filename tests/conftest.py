@@ -96,6 +96,8 @@ def ray_session() -> Iterator[TwoNodes]:
 @pytest.fixture
 def ray_cluster(ray_session: TwoNodes) -> Iterator[TwoNodes]:
     """Yield the cluster with both nodes, to which this process is connected for one test."""
+    on_sigterm = signal.getsignal(signal.SIGTERM)
     ray_session.make_whole()
     yield ray_session
     ray_session.disconnect()
+    signal.signal(signal.SIGTERM, on_sigterm)  # Ray has set its own, which processes that are forked later would have

@@ -47,7 +47,7 @@ def whole_number(owner: str, name: str, value: Any, least: int, expected: str | 
 def described(x: object) -> str:
     """Return in words what a function of a user's has returned, for messages: the shapes of arrays, else the type."""
     if isinstance(x, np.ndarray):
-        return f"{x.dtype} {list(x.shape)}"
+        return f"an array {x.dtype} {list(x.shape)}"
     if isinstance(x, torch.Tensor):
         return f"a tensor {list(x.shape)}"
     if isinstance(x, tuple | list):
