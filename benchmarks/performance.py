@@ -84,7 +84,7 @@ def parts_of(name: str) -> dict[str, Part]:
         parts = {"rlpyt": Part("rlpyt", "rlpyt"), "bare": Part("bare loop", "bare")}
         if name in HALF_PRECISION:
             parts["rlpyt_bfloat16"] = Part("rlpyt, bfloat16", "rlpyt", "bfloat16")
-        if name in ("ppo_cartpole", "ppo_half_cheetah"):
+        if name.endswith(("cartpole", "half_cheetah")) and not name.startswith("sampling"):
             parts["rlpyt_compiled"] = Part("rlpyt, compiled", "rlpyt", "compiled")
     if name in WITHOUT_BARE:
         parts = {key: part for key, part in parts.items() if part.library != "bare"}

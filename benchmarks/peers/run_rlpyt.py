@@ -50,7 +50,7 @@ def train(algo: Any, agent: Any, sampler: Any, clock: Clock, settings: Setting, 
 
     def optimize_agent(itr: int, samples: Any) -> Any:
         if itr == 0:
-            print(runner.compute, runner.choice.plan, file=sys.stderr)
+            print(runner.compute, file=sys.stderr)
         clock.tick(itr * sampler.batch_spec.size)
         return optimize(itr, samples)
 
