@@ -167,7 +167,9 @@ class RlAlgorithm(Settings, Scheduled, Algorithm[AgentT]):
     def gradient_step(self, loss: torch.Tensor, hyper: Hyper) -> torch.Tensor:
         """Take one step by `counted_descent`, and count it; return the norm of the gradient before clipping."""
         grad_norm = self.descents.step(self.counted_descent, loss, hyper)
-        if not torch.compiler.is_compiling():  # `CompiledUpdate` counts: a number that moves is no part of a graph
+        if torch.compiler.is_compiling():
+            self.compiled.count()
+        else:
             self.update_counter += 1
         return grad_norm
 

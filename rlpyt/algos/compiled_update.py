@@ -58,6 +58,10 @@ class CompiledUpdate:
         self._algo, self.is_on = algo, algo.agent.compute.compile
         self._compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
         self._hyper: tuple[Hyper, Hyper] | None = None  # as they came, and with tensors in them
+        self._first: dict[str, Any] = {}  # hyper-parameters of the first update
+        self._set_since: set[str] = set()  # those that a script has set to something else
+        self._counted = list[None]()  # steps of one call that count as updates
+        self._passed_at: int | None = None  # updates when a step was first taken outside of compiled code
         if self.is_on and (reason := _why_not(algo)):
             raise ValueError(
                 f"{type(algo).__name__}: the settings have compile=True, and {reason}; expected compile=False."
@@ -71,29 +75,35 @@ class CompiledUpdate:
             return compute(*inputs)
         before, began = compilations(), time.perf_counter()
         try:
-            self._algo.descents.make_graph_ready(next(x for x in inputs if isinstance(x, Hyper)))
+            self._algo.descents.make_graph_ready(_hyper_of(inputs))
             if compute not in self._compiled:
-                self._compiled[compute] = torch.compile(compute, fullgraph=True)
+                # Of its own: torch compiles a function only so often, and other runs in this process count otherwise.
+                options: dict[str, Any] = dict(fullgraph=True, isolate_recompiles=True)
+                self._compiled[compute] = torch.compile(compute, **options)
+            self._counted.clear()
             with self._weight_as_tensor():
                 result = self._compiled[compute](*map(self._moved, inputs))
-        except (NotInGraph, RuntimeError) as error:
+        except Exception as error:
             if " " in _TORCH and "cannot find -l" in str(error):
                 raise ValueError(
                     f"Compiling the update of {type(self._algo).__name__}: torch is installed in {_TORCH}, and does "
                     "not quote the blank in that path for the linker; expected a folder without one. Move the "
                     "environment, or leave compile out."
                 ) from None
-            # torch's types of errors are in its compiler, which takes long to import.
-            is_of_compiler = isinstance(error, importlib.import_module("torch._dynamo.exc").TorchDynamoException)
-            if not is_of_compiler and not isinstance(error, NotInGraph):
+            reason = str(error) if isinstance(error, NotInGraph) else _why_not_captured(error)
+            if not reason:
                 raise
-            self._leave_off(("torch cannot capture it: " if is_of_compiler else "") + str(error).splitlines()[0])
+            self._leave_off(reason)
             return compute(*inputs)
         if compilations() != before:
             seconds = time.perf_counter() - began
             _LOG.info("%s: its update was compiled in %.0f s.", type(self._algo).__name__, seconds)
-        self._algo.update_counter += 1  # `gradient_step` counts only where it runs as it is
+        self._algo.update_counter += len(self._counted)
         return result
+
+    def count(self) -> None:
+        """Count a step as an update, inside of compiled code: as a number that moves the counter is no part of it."""
+        self._counted.append(None)
 
     @contextmanager
     def _weight_as_tensor(self) -> Iterator[None]:
@@ -108,9 +118,12 @@ class CompiledUpdate:
             self._algo.loss_weight = weight
 
     def is_passed_by(self) -> None:
-        """Warn once, of a step that is taken outside of compiled code where the run asks for it."""
-        if self.is_on:
-            self._leave_off("it does not call self.compiled")
+        """Warn once where the run is to compile, and updates take no step inside of compiled code."""
+        if self.is_on and not self._compiled:
+            n_updates = self._algo.update_counter
+            self._passed_at = n_updates if self._passed_at is None else self._passed_at
+            if n_updates != self._passed_at:
+                self._leave_off("it does not call self.compiled")
 
     def _leave_off(self, reason: str) -> None:
         self.is_on = False
@@ -127,7 +140,10 @@ class CompiledUpdate:
             return x
         if self._hyper is None or x is not self._hyper[0]:
             values, device = vars(x), self._algo.agent.device
-            numbers = {n: values[n] for n in moving(cast(Scheduled, self._algo)) if values[n] is not None}
+            self._first = self._first or values
+            self._set_since |= {name for name, value in values.items() if value != self._first[name]}
+            names = self._set_since.union(moving(cast(Scheduled, self._algo)))
+            numbers = {name: values[name] for name in sorted(names) if values[name] is not None}
             tensors = {n: torch.tensor(float(v)).to(device, non_blocking=True) for n, v in numbers.items()}
             self._hyper = x, Hyper(**{**values, **tensors})
         return self._hyper[1]
@@ -143,7 +159,26 @@ def _why_not(algo: _Learner) -> str:
     if not hasattr(config, "trace_autograd_ops"):
         return f"torch {torch.__version__} cannot capture gradients in a graph, as 2.13 can"
     config.trace_autograd_ops = True
+    config.skip_nnmodule_hook_guards = False  # a hook that a module gets or loses during the run counts from then on
     return ""
+
+
+def _hyper_of(inputs: tuple[Any, ...]) -> Hyper:
+    """Return the hyper-parameters among the inputs of a function that takes steps."""
+    for x in inputs:
+        if isinstance(x, Hyper):
+            return x
+    raise NotInGraph("what self.compiled was given has no hyper-parameters, of which a step has its learning rate")
+
+
+def _why_not_captured(error: Exception) -> str:
+    """Return why torch has compiled no graph; an empty string if the error is none of its compiler."""
+    exc: Any = importlib.import_module("torch._dynamo.exc")  # which takes long to import
+    if isinstance(error, exc.FailOnRecompileLimitHit):
+        limit = importlib.import_module("torch._dynamo.config").recompile_limit
+        return f"torch has compiled it {limit} times and would go on, as something in it, such as a number, changes"
+    first, *_ = [*str(error).splitlines(), ""]
+    return f"torch cannot capture it: {first}" if isinstance(error, exc.TorchDynamoException) else ""
 
 
 def _why_not_now(algo: _Learner) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.graph_step import GraphStep
+from rlpyt.algos.graph_step import GraphStep, refuse_hooks
 from rlpyt.types import StateDict
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.torch_optim import step, without_compiler
@@ -94,8 +94,10 @@ class GradientDescent:
             NotInGraph: if torch cannot capture the step of this optimiser.
         """
         self._set_rates(learning_rate)
-        if self._graph is None or not self._graph.is_of(self.optimizer):
-            self._graph = GraphStep(self.optimizer, self._lr_scales(), self._replicas)
+        refuse_hooks(self.optimizer)
+        scales = self._lr_scales()
+        if self._graph is None or not self._graph.is_of(self.optimizer, scales):
+            self._graph = GraphStep(self.optimizer, scales, self._replicas)
 
     @property
     def name(self) -> str:

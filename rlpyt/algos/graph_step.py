@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from torch.optim.adam import adam
 
 from rlpyt.types import Kwargs
 from rlpyt.utils.replicas import Replicas
+from rlpyt.utils.torch_optim import has_own_step
 
 _numbers = count()  # of the operators: each has its own name
 
@@ -20,17 +22,23 @@ class NotInGraph(Exception):
     """torch cannot capture a step as part of a graph; the message says why."""
 
 
+class _Row(NamedTuple):
+    """A parameter with its state, which stays the optimiser's."""
+
+    parameter: torch.nn.Parameter
+    moment: torch.Tensor
+    square: torch.Tensor
+    step: torch.Tensor
+    largest_square: torch.Tensor | None
+    """Of AMSGrad; None without it."""
+
+
 class _Group(NamedTuple):
-    """Parameters of a group of Adam or AdamW with their state, which stays the optimiser's."""
+    """Group of Adam or AdamW with those of its parameters that are trained."""
 
     lr_scale: float
     settings: Kwargs
-    parameters: list[torch.nn.Parameter]
-    moments: list[torch.Tensor]
-    squares: list[torch.Tensor]
-    largest_squares: list[torch.Tensor]
-    """Of AMSGrad; empty without it."""
-    steps: list[torch.Tensor]
+    rows: list[_Row]
 
 
 class GraphStep:
@@ -54,35 +62,74 @@ class GraphStep:
         self._mean = None if replicas.world_size == 1 else _mean_of(replicas)
         self._groups = [_group(optimizer, *pair) for pair in zip(optimizer.param_groups, lr_scales, strict=True)]
 
-    def is_of(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Return whether these are the tensors of an optimiser, which may have loaded others since."""
-        pairs = [
-            (optimizer.state.get(x, {}).get("exp_avg"), moment)
-            for group in self._groups
-            for x, moment in zip(group.parameters, group.moments, strict=True)
-        ]
-        n_trained = sum(x.requires_grad for group in optimizer.param_groups for x in group["params"])
-        return n_trained == len(pairs) and all(held is moment for held, moment in pairs)
+    def is_of(self, optimizer: torch.optim.Optimizer, lr_scales: list[float]) -> bool:
+        """Return whether these are the tensors and settings of an optimiser: others may have been set since."""
+        groups = optimizer.param_groups
+        return len(groups) == len(self._groups) and all(
+            (own.lr_scale, own.settings) == (lr_scale, _settings(group)) and _is_of(own, optimizer, _trained(group))
+            for own, group, lr_scale in zip(self._groups, groups, lr_scales, strict=True)
+        )
 
-    def step(self, loss: torch.Tensor, learning_rate: float | torch.Tensor, clip_grad_norm: float) -> torch.Tensor:
+    def step(
+        self, loss: torch.Tensor, learning_rate: float | torch.Tensor, clip_grad_norm: float | torch.Tensor
+    ) -> torch.Tensor:
         """Take the step; return the gradient's norm before clipping."""
-        parameters = [x for group in self._groups for x in group.parameters]
-        grads = list(torch.autograd.grad(loss, parameters))
-        if self._mean is not None:
-            grads = self._mean(grads)
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
-        if clip_grad_norm != math.inf:
-            grads = list(torch._foreach_mul(grads, (clip_grad_norm / (norm + 1e-6)).clamp(max=1.0)))
+        rows = [row for group in self._groups for row in group.rows]
+        parameters = [row.parameter for row in rows]
+        # None where the loss does not reach a parameter, which stays as it is; and all may be frozen for a while.
+        grads: list[torch.Tensor | None] = []
+        if parameters:
+            grads += torch.autograd.grad(loss, parameters, allow_unused=True)
+        of_others: list[tuple[_Row, torch.Tensor]] = []
+        if self._mean is not None and grads:
+            grads, of_others = _averaged(self._mean, rows, grads)
+        known = [grad for grad in grads if grad is not None]
+        if not known:
+            return torch.zeros_like(loss.detach())
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(known)))
+        if isinstance(clip_grad_norm, torch.Tensor) or clip_grad_norm != math.inf:
+            known = list(torch._foreach_mul(known, (clip_grad_norm / (norm + 1e-6)).clamp(max=1.0)))
         with torch.no_grad():
+            before = [(x, x.clone(), share) for row, share in of_others for x in row if x is not None]
             for group in self._groups:
-                own, grads = grads[: len(group.parameters)], grads[len(group.parameters) :]
+                own, grads = grads[: len(group.rows)], grads[len(group.rows) :]
+                reached = [row for row, grad in zip(group.rows, own, strict=True) if grad is not None]
+                scaled, known = known[: len(reached)], known[len(reached) :]
+                largest = [row.largest_square for row in reached if row.largest_square is not None]
                 adam(
-                    list(group.parameters), own, group.moments, group.squares, group.largest_squares, group.steps,
+                    [row.parameter for row in reached], scaled, [row.moment for row in reached],
+                    [row.square for row in reached], largest, [row.step for row in reached],
                     lr=group.lr_scale * learning_rate, foreach=True, capturable=True, **group.settings,
                 )  # fmt: skip
+            for x, was, share in before:
+                x.copy_(torch.where(share.to(x.device) > 0, x, was))
         return norm
 
 
+def refuse_hooks(optimizer: torch.optim.Optimizer) -> None:
+    """Check that a step of an optimiser calls nothing but torch's own functions.
+
+    Raises:
+        NotInGraph: if it does: a graph would leave that out.
+    """
+    if has_own_step(optimizer):
+        raise NotInGraph(f"the step of one of its optimisers, a {type(optimizer).__name__}, has a hook or was set")
+    for x in (x for group in optimizer.param_groups for x in group["params"]):
+        if x._backward_hooks or x._post_accumulate_grad_hooks:
+            raise NotInGraph(f"a parameter of shape {tuple(x.shape)} has a hook on its gradient")
+
+
+def _averaged(
+    mean: Callable[..., Any], rows: list[_Row], grads: list[torch.Tensor | None]
+) -> tuple[list[torch.Tensor | None], list[tuple[_Row, torch.Tensor]]]:
+    """Return the replicas' mean gradients, and what the own loss does not reach with the share whose loss does."""
+    there = torch.tensor([float(grad is not None) for grad in grads], device=rows[0].parameter.device)
+    own = [torch.zeros_like(row.parameter) if grad is None else grad for row, grad in zip(rows, grads, strict=True)]
+    *means, share = mean([*own, there])
+    return means, [(row, share[i]) for i, row in enumerate(rows) if grads[i] is None]
+
+
+@cache
 def _mean_of(replicas: Replicas) -> Callable[[list[torch.Tensor]], list[torch.Tensor]]:
     """Return an operator for graphs, which averages gradients over the replicas."""
     name = f"rlpyt::mean_of_replicas_{next(_numbers)}"
@@ -100,20 +147,36 @@ def _mean_of(replicas: Replicas) -> Callable[[list[torch.Tensor]], list[torch.Te
     return operator
 
 
-def _group(optimizer: torch.optim.Optimizer, group: dict[str, Any], lr_scale: float) -> _Group:
+def _trained(group: dict[str, Any]) -> list[torch.nn.Parameter]:
+    return [x for x in group["params"] if x.requires_grad]
+
+
+def _settings(group: dict[str, Any]) -> Kwargs:
+    """Return the arguments of a group's step, but for its learning rate."""
     beta1, beta2 = group["betas"]
     settings = {name: group[name] for name in ("amsgrad", "weight_decay", "eps", "maximize")}
-    settings |= dict(beta1=beta1, beta2=beta2, has_complex=False)
     settings["decoupled_weight_decay"] = group.get("decoupled_weight_decay", False)
-    parameters = [x for x in group["params"] if x.requires_grad]
-    for x in parameters:
+    return {**settings, "beta1": beta1, "beta2": beta2, "has_complex": False}
+
+
+def _is_of(own: _Group, optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter]) -> bool:
+    """Return whether the rows of a group are parameters with the state that they have now."""
+    return len(parameters) == len(own.rows) and all(
+        row.parameter is x and optimizer.state.get(x, {}).get("exp_avg") is row.moment
+        for row, x in zip(own.rows, parameters, strict=True)
+    )
+
+
+def _group(optimizer: torch.optim.Optimizer, group: dict[str, Any], lr_scale: float) -> _Group:
+    rows = list[_Row]()
+    for x in _trained(group):
         if not optimizer.state[x]:
             on_device = group.get("fused") or group.get("capturable")
             step = torch.zeros((), dtype=torch.float32, device=x.device if on_device else "cpu")
             names = "exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ())
             made = {name: torch.zeros_like(x, memory_format=torch.preserve_format).detach() for name in names}
             optimizer.state[x] = {"step": step, **made}
-    states = [optimizer.state[x] for x in parameters]
-    moments, squares, steps = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step"))
-    largest = [state["max_exp_avg_sq"] for state in states] if group["amsgrad"] else []
-    return _Group(lr_scale, settings, parameters, moments, squares, largest, steps)
+        state = optimizer.state[x]
+        largest = state["max_exp_avg_sq"] if group["amsgrad"] else None
+        rows.append(_Row(x, state["exp_avg"], state["exp_avg_sq"], state["step"], largest))
+    return _Group(lr_scale, _settings(group), rows)

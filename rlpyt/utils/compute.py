@@ -34,7 +34,7 @@ class ComputeSettings:
     """Whether a GPU may round float32 to TF32 in matrix products, convolutions and recurrent layers; None leaves
     torch's own switches, by which convolutions and recurrent layers are."""
     compile: bool = False
-    """Whether the losses of updates are compiled by `torch.compile`, which takes seconds to minutes in the first ones.
+    """Whether updates are compiled by `torch.compile`, which takes seconds to minutes in the first ones.
     It needs a C++ compiler."""
 
     def __post_init__(self) -> None:

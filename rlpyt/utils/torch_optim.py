@@ -44,7 +44,7 @@ def step(optimizer: Optimizer) -> None:
     Of an optimiser of torch without hooks the innermost function is called: those around it import the compiler, and
     cost more than the update of a small network.
     """
-    innermost = None if "step" in vars(optimizer) or _has_hooks(optimizer) else _innermost_step(type(optimizer))
+    innermost = None if has_own_step(optimizer) else _innermost_step(type(optimizer))
     if innermost is None or optimizer.defaults.get("differentiable"):
         optimizer.step()
         return
@@ -52,9 +52,11 @@ def step(optimizer: Optimizer) -> None:
         innermost(optimizer)
 
 
-def _has_hooks(optimizer: Optimizer) -> bool:
-    """Return whether anything is called with a step; True where torch keeps hooks in another place than now."""
+def has_own_step(optimizer: Optimizer) -> bool:
+    """Return whether a step was set by hand or has hooks; True where torch keeps hooks in another place than now."""
     own, of_all = vars(optimizer), vars(torch_optimizer)
+    if "step" in own:
+        return True
     names = "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"
     global_names = "_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"
     return any(own.get(n, True) for n in names) or any(of_all.get(n, True) for n in global_names)

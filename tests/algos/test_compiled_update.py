@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,9 +21,10 @@ from rlpyt.logging import logger_context, read_progress
 from rlpyt.runners import MinibatchRl
 from rlpyt.samplers import SerialSampler
 from rlpyt.utils.compute import ComputeSettings
-from tests.algos.small_problems import RandomEnv, batches, set_up
+from tests.algos.small_problems import RandomEnv, batches, run_of, set_up
 from tests.algos.test_algo_state import CASES, DQN_KWARGS, learn, started, trained
 from tests.pairs import others_nightly
+from tests.replica_kit import run_replicas
 
 COMPILED = ComputeSettings(compile=True)
 WHOLE = ("A2C", "PPO", "VTrace", "DQN n-step soft", "Rainbow", "QRDQN", "DDPG", "TD3", "SAC")
@@ -90,6 +92,113 @@ def test_a_schedule_goes_on_and_nothing_is_compiled_again_for_it(name, traced, m
     for one, more in zip(metrics, other_metrics, strict=True):
         torch.testing.assert_close(more, one, rtol=1e-4, atol=1e-5)
     check_networks(other, agent)
+
+
+def of_group(**settings: Any) -> Any:
+    return lambda itr, algo: itr == 3 and algo.optimizer.param_groups[0].update(settings)
+
+
+def train_in_turn(itr: int, algo: Any) -> None:
+    """First all parameters, then none, then one of two in turn."""
+    for i, x in enumerate(algo.agent.parameters()):
+        x.requires_grad_(itr < 2 or (itr > 2 and i % 2 == itr % 2))
+
+
+def add_what_no_loss_reaches(itr: int, algo: Any) -> None:
+    if itr == 3:
+        algo.optimizer.add_param_group(dict(params=[torch.nn.Parameter(torch.ones(3))], weight_decay=0.5))
+
+
+def add_hook_of_module(itr: int, algo: Any) -> None:
+    if itr == 3:
+        next(x for x in algo.agent.model.modules() if isinstance(x, torch.nn.Linear)).register_forward_hook(
+            lambda module, inputs, output: output / 2
+        )
+
+
+def add_hook_of_gradient(itr: int, algo: Any) -> None:
+    if itr == 3:
+        next(iter(algo.agent.parameters())).register_hook(lambda grad: 0 * grad)
+
+
+def add_hook_of_step(itr: int, algo: Any) -> None:
+    if itr == 3:
+        x = algo.optimizer.param_groups[0]["params"][0]
+
+        def zero(*args: Any) -> None:
+            x.grad = torch.zeros_like(x)
+
+        algo.optimizer.register_step_pre_hook(zero)
+
+
+CHANGES: dict[str, tuple[Any, int, bool]] = {
+    # What a script does between two updates, graphs, and whether the updates after it are compiled.
+    "lr_scale": (of_group(lr_scale=5.0), 2, True),
+    "betas": (of_group(betas=(0.5, 0.9)), 2, True),
+    "weight_decay": (of_group(weight_decay=0.5), 2, True),
+    "frozen in turn": (train_in_turn, 4, True),
+    "a group that no loss reaches": (add_what_no_loss_reaches, 2, True),
+    "rate": (lambda itr, algo: setattr(algo, "learning_rate", 1e-3 / (1 + itr)), 2, True),
+    "clip": (lambda itr, algo: setattr(algo, "clip_grad_norm", float("inf") if itr == 5 else 1 / (1 + itr)), 2, True),
+    "a hook of a module": (add_hook_of_module, 2, True),
+    "a hook of a gradient": (add_hook_of_gradient, 1, False),
+    "a hook of the step": (add_hook_of_step, 1, False),
+}
+
+
+@pytest.mark.parametrize(
+    "name", others_nightly(CHANGES, ("lr_scale", "a group that no loss reaches", "a hook of a gradient"))
+)
+def test_what_a_script_changes_between_updates_counts_from_then_on(name, traced):
+    def changed(settings: ComputeSettings | None) -> Any:
+        algo, agent = A2C(), CategoricalPgAgent(model_kwargs=dict(hidden_sizes=8))
+        collected = batches(started(algo, agent, settings=settings), 6)
+        for itr in range(6):
+            change(itr, algo)
+            learn(algo, collected, range(itr, itr + 1))
+        return algo, agent
+
+    change, n_graphs, is_on = CHANGES[name]
+    _, agent = changed(None)
+    traced()
+    algo, other = changed(COMPILED)
+    check_networks(other, agent, rtol=1e-5, atol=1e-6)
+    assert algo.compiled.is_on == is_on
+    assert counters["stats"]["unique_graphs"] == n_graphs
+
+
+class ChangesItsName(A2C):
+    name = ""
+
+    def update(self, batch: Any, hyper: Any) -> Any:
+        self.name += "x"
+        return super().update(batch, hyper)
+
+    def loss(self, batch: Any, init_rnn_state: Any, hyper: Any) -> Any:
+        loss, metrics = super().loss(batch, init_rnn_state, hyper)
+        return loss / len(self.name), metrics
+
+
+def test_what_is_compiled_too_often_runs_as_it_is_from_then_on(traced, monkeypatch, caplog):
+    monkeypatch.setitem(CASES, "counts", lambda: (ChangesItsName(), CategoricalPgAgent()))
+    _, agent, _ = trained("counts")
+    traced()
+    with torch._dynamo.config.patch(recompile_limit=2):
+        algo, other, _ = trained("counts", settings=COMPILED)
+    check_networks(other, agent, rtol=1e-5, atol=1e-6)
+    assert algo.update_counter == 6
+    assert "torch has compiled it 2 times and would go on" in caplog.text
+
+
+def test_runs_of_one_process_do_not_use_up_the_compilations_of_the_next(traced):
+    traced()
+    for rate in (1e-3, 2e-3, 3e-3):
+        algo, agent = A2C(learning_rate=rate), CategoricalPgAgent(model_kwargs=dict(hidden_sizes=8))
+        collected = batches(started(algo, agent, settings=COMPILED), 1)
+        with torch._dynamo.config.patch(recompile_limit=2):
+            learn(algo, collected, range(1))
+        assert algo.compiled.is_on
+    assert counters["stats"]["unique_graphs"] == 3
 
 
 class TwoOptimisers(A2C):
@@ -172,6 +281,81 @@ def test_a_copy_of_the_algorithm_has_no_compiled_code(traced):
         assert not copy.compiled._compiled
 
 
+class UsedByFew(A2C):
+    """A2C with a parameter that the losses of some replicas reach."""
+
+    users = 0
+
+    def optim_initialize(self, rank: int = 0) -> None:
+        self.own = torch.nn.Parameter(torch.ones(3))
+        self.descents.add("model", [*self.agent.parameters(), self.own])
+
+    def loss(self, batch: Any, init_rnn_state: Any, hyper: Any) -> Any:
+        loss, metrics = super().loss(batch, init_rnn_state, hyper)
+        return loss + (self.own.sum() if self.replicas.rank < self.users else 0.0), metrics
+
+
+@pytest.mark.parametrize("users", others_nightly([0, 1, 2], (1,)))
+def test_a_parameter_that_few_replicas_use_moves_as_it_does_without_it(users, traced):
+    def work(replicas: Any) -> Any:
+        algo, agent = UsedByFew(OptimCls=torch.optim.AdamW), CategoricalPgAgent(model_kwargs=dict(hidden_sizes=8))
+        algo.users, generator = users, torch.Generator().manual_seed(0)
+        sampler = SerialSampler(RandomEnv, {}, 8, 4, max_decorrelation_steps=0)
+        run = run_of(sampler, n_itr=3, seed=0, replicas=replicas, bootstrap_value=True)
+        run = replace(run, example=sampler.initialize(agent, run))
+        agent.to_device(ComputeSettings(compile=is_compiled))
+        algo.initialize(agent, run)
+        with torch.no_grad():
+            for x in agent.parameters():
+                x.copy_(0.3 * torch.randn(x.shape, generator=generator))
+        learn(algo, batches(sampler, 3), range(3))
+        assert algo.compiled.is_on == is_compiled
+        return [x.detach() for x in (algo.own, *agent.parameters())]
+
+    is_compiled = False
+    expected = run_replicas(2, work)
+    traced()
+    is_compiled = True
+    torch.testing.assert_close(run_replicas(2, work), expected, rtol=1e-5, atol=1e-6)
+    assert bool((expected[0][0] == 1.0).all()) == (users == 0)
+
+
+class ThreeSteps(A2C):
+    """A2C with two compiled functions, of which one takes two steps that count, and a step outside of them."""
+
+    def optim_initialize(self, rank: int = 0) -> None:
+        super().optim_initialize(rank)
+        self.own = torch.nn.Parameter(torch.ones(3))
+        self.descents.add("own", [self.own])
+
+    def update(self, batch: Any, hyper: Any) -> Any:
+        self.descents.step("own", self.own.square().sum(), hyper)
+        for function in (step_uncounted, step_twice_counted):
+            metrics = self.compiled(function, self, batch.rows, batch.init_rnn_state, hyper)
+        return metrics
+
+
+def step_uncounted(algo: Any, batch: Any, init_rnn_state: Any, hyper: Any) -> None:
+    algo.descents.step("model", algo.loss(batch, init_rnn_state, hyper)[0], hyper)
+
+
+def step_twice_counted(algo: Any, batch: Any, init_rnn_state: Any, hyper: Any) -> Any:
+    algo.gradient_step(algo.loss(batch, init_rnn_state, hyper)[0], hyper)
+    loss, metrics = algo.loss(batch, init_rnn_state, hyper)
+    return {**metrics, "gradNorm": algo.gradient_step(loss, hyper)}
+
+
+def test_steps_count_in_compiled_functions_and_beside_them(traced, monkeypatch):
+    monkeypatch.setitem(CASES, "own", lambda: (ThreeSteps(), CategoricalPgAgent()))
+    algo, agent, _ = trained("own")
+    traced()
+    other_algo, other, _ = trained("own", settings=COMPILED)
+    assert other_algo.compiled.is_on
+    assert other_algo.update_counter == algo.update_counter == 12
+    torch.testing.assert_close(other_algo.own, algo.own)
+    check_networks(other, agent)
+
+
 @pytest.mark.parametrize("compiled", [True, False])
 def test_the_log_says_how_often_a_run_compiled(traced, tmp_path, compiled):
     traced()
@@ -225,6 +409,17 @@ class OwnUpdate(A2C):
         return {**metrics, "gradNorm": self.gradient_step(loss, hyper)}
 
 
+class KeepsItsHyper(A2C):
+    def update(self, batch: Any, hyper: Any) -> Any:
+        self.now = hyper
+        return self.compiled(step_without_hyper, self, batch.rows)
+
+
+def step_without_hyper(algo: Any, batch: Any) -> Any:
+    loss, metrics = algo.loss(batch, None, algo.now)
+    return {**metrics, "gradNorm": algo.gradient_step(loss, algo.now)}
+
+
 class ReadsANumber(A2C):
     def loss(self, batch: Any, init_rnn_state: Any, hyper: Any) -> Any:
         loss, metrics = super().loss(batch, init_rnn_state, hyper)
@@ -237,6 +432,7 @@ class ReadsANumber(A2C):
         (lambda: A2C(OptimCls=torch.optim.RMSprop), "only steps of Adam and AdamW can be, .* is a RMSprop"),
         (lambda: A2C(log_loss_after=True), "log_loss_after asks for every loss a second time"),
         (OwnUpdate, "it does not call self.compiled"),
+        (KeepsItsHyper, "what self.compiled was given has no hyper-parameters"),
         (ReadsANumber, "torch cannot capture it: .*"),
     ],
 )
@@ -308,7 +504,7 @@ def test_a_blank_in_the_folder_of_torch_is_told_in_one_line(monkeypatch, folder,
     def fails(*args, **kwargs):
         raise RuntimeError("C++ compile error\n" + "a line of the linker\n" * 40 + "ld: cannot find -ltorch")
 
-    monkeypatch.setattr(torch, "compile", lambda plain, fullgraph: fails)
+    monkeypatch.setattr(torch, "compile", lambda plain, **options: fails)
     monkeypatch.setattr("rlpyt.algos.compiled_update._TORCH", folder)
     with pytest.raises(kind) as raised:
         algo.optimize_agent(0, collected[0])
