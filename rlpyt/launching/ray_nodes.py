@@ -180,7 +180,7 @@ class Node(NodeActor):
 
     def codes(self) -> Codes:
         """Return the exit codes of its runs that have ended."""
-        if self.question is not None:
+        if self.question is not None and not self.lost:
             self._codes = self.answer(self._timeout) or self._codes
         elif not self.lost and time.monotonic() - self.asked > _ASK_SECONDS:
             self.ask(self.send(call(NodeSlots.poll)))

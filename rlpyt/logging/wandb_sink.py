@@ -54,7 +54,9 @@ class WandbSink(TrackerSink):
             reinit="create_new",  # runs of one script after each other
             settings=self._wandb.Settings(
                 console="off",  # debug.log has the text
-                finish_timeout=self.finish_seconds,  # of the script too, which waits for it at its exit
+                # Of the script too, which waits for it at its exit. Less than the bound around it, so that wandb's own
+                # error is the one that is told.
+                finish_timeout=0.8 * self.finish_seconds,
                 finish_timeout_raises=True,
             ),
         )

@@ -97,7 +97,7 @@ def among(places: Any, B_idxs: Any = (0,)) -> Any:
         (among([1_500_000_000]), ValueError, r"gave 4 places .*expected 4 .* from 40 to 69"),
         (among([40], [0, -1]), ValueError, "gave 4 environments from .*; expected 4 from 0 to 1"),
         (among([40], [0, 2]), ValueError, "gave 4 environments from .*; expected 4 from 0 to 1"),
-        (lambda self, size: np.full(size, 40), TypeError, r"gave an array int64 \[4\]; expected a pair of arrays of integers"),
+        (lambda self, size: np.full(size, 40), TypeError, "gave an array int64 .*; expected a pair of arrays"),
         (
             among([40.5]),
             TypeError,
