@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
 
@@ -16,8 +16,11 @@ from rlpyt.algos.graph_step import NotInGraph
 from rlpyt.core import Agent, example_inputs
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.settings import Hyper, Scheduled, moving
+from rlpyt.types import Kwargs
 from rlpyt.utils.compute import compilations
 
+T = TypeVar("T")
+Compute = Callable[..., Any]
 _LOG = logging.getLogger(__name__)
 _TORCH = torch.__path__[0]
 
@@ -56,9 +59,9 @@ class CompiledUpdate:
 
     def __init__(self, algo: _Learner) -> None:
         self._algo, self.is_on = algo, algo.agent.compute.compile
-        self._compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
+        self._compiled: dict[Compute, Compute] = {}
         self._hyper: tuple[Hyper, Hyper] | None = None  # as they came, and with tensors in them
-        self._first: dict[str, Any] = {}  # hyper-parameters of the first update
+        self._first: Kwargs = {}  # hyper-parameters of the first update
         self._set_since: set[str] = set()  # those that a script has set to something else
         self._counted = list[None]()  # steps of one call that count as updates
         self._passed_at: int | None = None  # updates when a step was first taken outside of compiled code
@@ -67,7 +70,7 @@ class CompiledUpdate:
                 f"{type(algo).__name__}: the settings have compile=True, and {reason}; expected compile=False."
             )
 
-    def __call__(self, compute: Callable[..., Any], *inputs: Any) -> Any:
+    def __call__(self, compute: Callable[..., T], *inputs: object) -> T:
         """Return what a function gives for its inputs: the algorithm, its hyper-parameters, tensors, and flags."""
         if self.is_on and (reason := _why_not_now(self._algo)):
             self._leave_off(reason)
@@ -78,11 +81,11 @@ class CompiledUpdate:
             self._algo.descents.make_graph_ready(_hyper_of(inputs))
             if compute not in self._compiled:
                 # Of its own: torch compiles a function only so often, and other runs in this process count otherwise.
-                options: dict[str, Any] = dict(fullgraph=True, isolate_recompiles=True)
+                options: Kwargs = dict(fullgraph=True, isolate_recompiles=True)
                 self._compiled[compute] = torch.compile(compute, **options)
             self._counted.clear()
             with self._weight_as_tensor():
-                result = self._compiled[compute](*map(self._moved, inputs))
+                result: T = self._compiled[compute](*map(self._moved, inputs))
         except Exception as error:
             if " " in _TORCH and "cannot find -l" in str(error):
                 raise ValueError(
@@ -134,7 +137,7 @@ class CompiledUpdate:
         # A copy of the algorithm compiles its own; in another process it computes no update.
         return {**vars(self), "_compiled": {}, "_hyper": None}
 
-    def _moved(self, x: Buffer) -> Buffer:
+    def _moved(self, x: object) -> object:
         """Return hyper-parameters with tensors in the place of moving numbers; anything else as it is."""
         if not isinstance(x, Hyper):
             return x
@@ -163,7 +166,7 @@ def _why_not(algo: _Learner) -> str:
     return ""
 
 
-def _hyper_of(inputs: tuple[Any, ...]) -> Hyper:
+def _hyper_of(inputs: tuple[object, ...]) -> Hyper:
     """Return the hyper-parameters among the inputs of a function that takes steps."""
     for x in inputs:
         if isinstance(x, Hyper):

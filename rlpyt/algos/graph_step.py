@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from functools import cache
 from itertools import count
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch.optim.adam import adam
@@ -120,13 +120,13 @@ def refuse_hooks(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _averaged(
-    mean: Callable[..., Any], rows: list[_Row], grads: list[torch.Tensor | None]
+    mean: Callable[[list[torch.Tensor]], list[torch.Tensor]], rows: list[_Row], grads: list[torch.Tensor | None]
 ) -> tuple[list[torch.Tensor | None], list[tuple[_Row, torch.Tensor]]]:
     """Return the replicas' mean gradients, and what the own loss does not reach with the share whose loss does."""
     there = torch.tensor([float(grad is not None) for grad in grads], device=rows[0].parameter.device)
     own = [torch.zeros_like(row.parameter) if grad is None else grad for row, grad in zip(rows, grads, strict=True)]
     *means, share = mean([*own, there])
-    return means, [(row, share[i]) for i, row in enumerate(rows) if grads[i] is None]
+    return [*means], [(row, share[i]) for i, row in enumerate(rows) if grads[i] is None]
 
 
 @cache
@@ -147,11 +147,11 @@ def _mean_of(replicas: Replicas) -> Callable[[list[torch.Tensor]], list[torch.Te
     return operator
 
 
-def _trained(group: dict[str, Any]) -> list[torch.nn.Parameter]:
+def _trained(group: Kwargs) -> list[torch.nn.Parameter]:
     return [x for x in group["params"] if x.requires_grad]
 
 
-def _settings(group: dict[str, Any]) -> Kwargs:
+def _settings(group: Kwargs) -> Kwargs:
     """Return the arguments of a group's step, but for its learning rate."""
     beta1, beta2 = group["betas"]
     settings = {name: group[name] for name in ("amsgrad", "weight_decay", "eps", "maximize")}
@@ -167,7 +167,7 @@ def _is_of(own: _Group, optimizer: torch.optim.Optimizer, parameters: list[torch
     )
 
 
-def _group(optimizer: torch.optim.Optimizer, group: dict[str, Any], lr_scale: float) -> _Group:
+def _group(optimizer: torch.optim.Optimizer, group: Kwargs, lr_scale: float) -> _Group:
     rows = list[_Row]()
     for x in _trained(group):
         if not optimizer.state[x]:
