@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 
 _PACKAGE = f"{Path(__file__).parents[1]}/"
@@ -19,10 +20,5 @@ def is_end_of_run(error: BaseException) -> bool:
 
 def place_of(error: BaseException) -> str:
     """Return the innermost line of code that is not the library's, as "file:line in function"; empty without one."""
-    trace, place = error.__traceback__, ""
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        if not code.co_filename.startswith(_PACKAGE):
-            place = f"{code.co_filename}:{trace.tb_lineno} in {code.co_name}"
-        trace = trace.tb_next
-    return place
+    own = [line for line in traceback.extract_tb(error.__traceback__) if not line.filename.startswith(_PACKAGE)]
+    return f"{own[-1].filename}:{own[-1].lineno} in {own[-1].name}" if own else ""
