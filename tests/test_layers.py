@@ -79,9 +79,9 @@ def imports(tree: ast.AST, at_top: bool = True) -> Iterator[tuple[str, bool, int
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"a relative import in line {node.lineno}"
             assert node.module is not None
-            rooms = node.module == "rlpyt" and all(alias.name in FLOORS for alias in node.names)
-            names = [f"rlpyt.{alias.name}" for alias in node.names] if rooms else [node.module]
-            yield from ((name, at_top, node.lineno) for name in names)
+            yield node.module, at_top, node.lineno
+            if node.module == "rlpyt":
+                yield from ((f"rlpyt.{alias.name}", at_top, node.lineno) for alias in node.names)
         inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         yield from imports(node, at_top and not inside)
 

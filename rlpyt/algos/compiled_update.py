@@ -11,9 +11,9 @@ from typing import Any, Protocol, TypeVar, cast
 
 import torch
 
-from rlpyt.algos.global_rows import GlobalRows
 from rlpyt.algos.graph_step import NotInGraph
-from rlpyt.core import Agent, example_inputs
+from rlpyt.algos.loss_after import Learner, is_asked_for
+from rlpyt.core import example_inputs
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.settings import Hyper, Scheduled, moving
 from rlpyt.types import Kwargs
@@ -29,16 +29,9 @@ class _Descents(Protocol):
     def make_graph_ready(self, hyper: Hyper) -> None: ...
 
 
-class _Learner(Protocol):
-    """What is asked of an algorithm."""
-
-    global_rows: GlobalRows
-    log_loss_after: bool
+class _Learner(Learner, Protocol):
     loss_weight: float
-    update_counter: int
 
-    @property
-    def agent(self) -> Agent: ...
     @property
     def descents(self) -> _Descents: ...
 
@@ -72,8 +65,8 @@ class CompiledUpdate:
 
     def __call__(self, compute: Callable[..., T], *inputs: object) -> T:
         """Return what a function gives for its inputs: the algorithm, its hyper-parameters, tensors, and flags."""
-        if self.is_on and (reason := _why_not_now(self._algo)):
-            self._leave_off(reason)
+        if self.is_on and is_asked_for(self._algo):
+            self._leave_off("every loss is asked for a second time (log_loss_after, or the level DEBUG of rlpyt.loss)")
         if not self.is_on:
             return compute(*inputs)
         before, began = compilations(), time.perf_counter()
@@ -182,11 +175,6 @@ def _why_not_captured(error: Exception) -> str:
         return f"torch has compiled it {limit} times and would go on, as something in it, such as a number, changes"
     first, *_ = [*str(error).splitlines(), ""]
     return f"torch cannot capture it: {first}" if isinstance(error, exc.TorchDynamoException) else ""
-
-
-def _why_not_now(algo: _Learner) -> str:
-    """Return why an update runs as it is although torch could compile it; an empty string if it does not."""
-    return "log_loss_after asks for every loss a second time" if algo.log_loss_after else ""
 
 
 def _hidden_fields(buffer: Buffer) -> Iterator[str]:

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 
-from rlpyt.algos.base import AnyAlgorithm
+from rlpyt.algos.global_rows import GlobalRows
+from rlpyt.core import Agent
 
 _LOSSES = logging.getLogger("rlpyt.loss")
+
+
+class Learner(Protocol):
+    """What is asked of an algorithm."""
+
+    generator: torch.Generator
+    global_rows: GlobalRows
+    log_loss_after: bool
+    update_counter: int
+
+    @property
+    def agent(self) -> Agent:
+        """Whose networks have the streams and buffers."""
 
 
 class LossAfter:
@@ -19,10 +34,10 @@ class LossAfter:
     latter among replicas, where it may be another one in each, and a loss may wait for the others.
     """
 
-    def __init__(self, algo: AnyAlgorithm) -> None:
+    def __init__(self, algo: Learner) -> None:
         self._algo = algo
-        # Where a second loss is asked for, `CompiledUpdate` compiles nothing.
-        self.is_on = not torch.compiler.is_compiling() and (algo.log_loss_after or _is_logged(algo))
+        # Where a second loss is asked for, `CompiledUpdate` compiles nothing; and torch cannot follow the question.
+        self.is_on = not torch.compiler.is_compiling() and is_asked_for(algo)
         self._rewind = self._rewinder() if self.is_on else None
 
     def _rewinder(self) -> Callable[[], None]:
@@ -59,5 +74,10 @@ class LossAfter:
         return {"lossBefore": before, "lossAfter": after} if self._algo.log_loss_after else {}
 
 
-def _is_logged(algo: AnyAlgorithm) -> bool:
+def is_asked_for(algo: Learner) -> bool:
+    """Return whether the losses of updates are computed a second time."""
+    return algo.log_loss_after or _is_logged(algo)
+
+
+def _is_logged(algo: Learner) -> bool:
     return algo.global_rows.alone and _LOSSES.isEnabledFor(logging.DEBUG)

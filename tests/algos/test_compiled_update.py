@@ -430,7 +430,7 @@ class ReadsANumber(A2C):
     ("case", "reason"),
     [
         (lambda: A2C(OptimCls=torch.optim.RMSprop), "only steps of Adam and AdamW can be, .* is a RMSprop"),
-        (lambda: A2C(log_loss_after=True), "log_loss_after asks for every loss a second time"),
+        (lambda: A2C(log_loss_after=True), "every loss is asked for a second time"),
         (OwnUpdate, "it does not call self.compiled"),
         (KeepsItsHyper, "what self.compiled was given has no hyper-parameters"),
         (ReadsANumber, "torch cannot capture it: .*"),
@@ -449,6 +449,15 @@ def test_an_update_that_cannot_be_compiled_runs_as_it_is_and_a_warning_says_why(
     assert other_algo.update_counter == algo.update_counter == 6
     assert not counters["stats"]["unique_graphs"]
     check_networks(other, agent, rtol=0, atol=0)
+
+
+def test_the_log_of_losses_before_and_after_an_update_has_those_of_a_run_that_was_to_compile(traced, caplog):
+    traced()
+    with caplog.at_level("DEBUG", logger="rlpyt.loss"):
+        algo, _, _ = trained("SAC", settings=COMPILED)
+    told = [record for record in caplog.records if record.name == "rlpyt.loss"]
+    assert len(told) == algo.update_counter > 0
+    assert not algo.compiled.is_on
 
 
 def test_a_loss_that_was_set_by_hand_is_compiled(traced):
