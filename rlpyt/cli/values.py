@@ -90,7 +90,7 @@ def value_of(text: str, kinds: frozenset[type] = _ALL) -> object:
         if list in kinds and not _is_prose(text):
             _check_brackets(text)
         return text
-    raise ValueError(f"got {text!r}; expected {metavar_of(kinds, None)}.")
+    raise ValueError(f"got {text!r}; expected {metavar_of(kinds, None).replace(_NAMES[bool], 'true or false')}.")
 
 
 def value_for(value: object, hint: object) -> object:

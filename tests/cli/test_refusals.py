@@ -98,7 +98,7 @@ FILES = [
     ("vary: {algo.epochs: [1, 2]}", "study.yaml has no argument 'vary'"),
     ("algo: ppo", "algo is 'ppo'; expected its settings by name. The algorithm is named by algorithm: ppo."),
     ("algo: {OptimCls: Adam}", "OptimCls: got 'Adam'; expected no text"),
-    ("evaluate: often", "study.yaml: evaluate: got 'often'; expected BOOL"),
+    ("evaluate: often", "study.yaml: evaluate: got 'often'; expected true or false"),
     ("verbosity: loud", "study.yaml: verbosity: got 'loud'; expected one of table, lines, quiet"),
     ("config: more.yaml", "names another file"),
     ("- 1", "expected settings by name"),
