@@ -235,8 +235,8 @@ def autoreset_mode(env: Any, name: str) -> AutoresetMode:
     """
     inner = env.unwrapped
     # ale-py writes its mode into the base class's dictionary, where any environment without one of its own finds it.
-    everyone_s = vars(VectorEnv)["metadata"]
-    metadata = {} if env.metadata is everyone_s else env.metadata
+    of_all = vars(VectorEnv)["metadata"]
+    metadata = {} if env.metadata is of_all else env.metadata
     said = getattr(inner, "autoreset_mode", metadata.get("autoreset_mode"))
     try:
         mode = AutoresetMode(said)
