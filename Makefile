@@ -47,7 +47,7 @@ venv: .venv/installed
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), f"rlpyt needs Python 3.11 or newer, this is {sys.version}"'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(if $(TORCH),sed "s/^torch==.*/torch==$(TORCH)/",cat) .ci/requirements.lock > .venv/requirements.txt
+	$(if $(TORCH),sed "s/^torch==.*/torch==$(TORCH)/; /^setuptools==/d",cat) .ci/requirements.lock > .venv/requirements.txt
 	@echo "Installing rlpyt and some 25 packages into .venv; PyTorch is the large one."
 	# Modules are compiled when they are first imported: most of PyTorch's never are, and it takes half of the minute.
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --no-compile --constraint .venv/requirements.txt --editable '.[classic_control]'

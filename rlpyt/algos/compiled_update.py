@@ -7,9 +7,11 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any, Protocol, TypeVar, cast
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from rlpyt.algos.graph_step import NotInGraph
 from rlpyt.algos.loss_after import Learner, is_asked_for
@@ -23,6 +25,11 @@ T = TypeVar("T")
 Compute = Callable[..., Any]
 _LOG = logging.getLogger(__name__)
 _TORCH = torch.__path__[0]
+_IS_OLD = "isolate_recompiles" not in signature(torch.compile).parameters
+# torch compiles a function only so often, and other runs in this process would count. Before 2.13 they do.
+_OF_ITS_OWN: Kwargs = {} if _IS_OLD else {"isolate_recompiles": True}
+# Before 2.13 torch fails an assertion where it would order the loops of a fused step of Adam again.
+_CUDA_GRAPHS: Kwargs = {"triton.cudagraphs": True, **({"loop_ordering_after_fusion": False} if _IS_OLD else {})}
 
 
 class _Descents(Protocol):
@@ -73,12 +80,11 @@ class CompiledUpdate:
         try:
             self._algo.descents.make_graph_ready(_hyper_of(inputs))
             if compute not in self._compiled:
-                # Of its own: torch compiles a function only so often, and other runs in this process count otherwise.
-                options: Kwargs = dict(fullgraph=True, isolate_recompiles=True)
-                self._compiled[compute] = torch.compile(compute, **options)
+                as_graphs: Kwargs = {"options": _CUDA_GRAPHS} if self._has_cuda_graphs else {}
+                self._compiled[compute] = torch.compile(compute, fullgraph=True, **as_graphs, **_OF_ITS_OWN)
             self._counted.clear()
             with self._weight_as_tensor():
-                result: T = self._compiled[compute](*map(self._moved, inputs))
+                result: T = self._run(compute, *map(self._moved, inputs))
         except Exception as error:
             if " " in _TORCH and "cannot find -l" in str(error):
                 raise ValueError(
@@ -100,6 +106,18 @@ class CompiledUpdate:
     def count(self) -> None:
         """Count a step as an update, inside of compiled code: as a number that moves the counter is no part of it."""
         self._counted.append(None)
+
+    @property
+    def _has_cuda_graphs(self) -> bool:
+        # What replicas tell each other may go through the CPU.
+        return self._algo.agent.device.type == "cuda" and self._algo.global_rows.alone
+
+    def _run(self, compute: Callable[..., T], *inputs: object) -> T:
+        if not self._has_cuda_graphs:
+            return cast(T, self._compiled[compute](*inputs))
+        torch.compiler.cudagraph_mark_step_begin()
+        # The next call writes its results where these are.
+        return cast(T, tree_map_only(torch.Tensor, torch.clone, self._compiled[compute](*inputs)))
 
     @contextmanager
     def _weight_as_tensor(self) -> Iterator[None]:
@@ -153,7 +171,7 @@ def _why_not(algo: _Learner) -> str:
         return f"the observation has the keys {hidden}, which are no names of attributes"
     config: Any = importlib.import_module("torch._dynamo.config")
     if not hasattr(config, "trace_autograd_ops"):
-        return f"torch {torch.__version__} cannot capture gradients in a graph, as 2.13 can"
+        return f"torch {torch.__version__} cannot capture gradients in a graph, as 2.11 can"
     config.trace_autograd_ops = True
     config.skip_nnmodule_hook_guards = False  # a hook that a module gets or loses during the run counts from then on
     return ""

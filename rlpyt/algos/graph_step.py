@@ -171,12 +171,15 @@ def _group(optimizer: torch.optim.Optimizer, group: Kwargs, lr_scale: float) -> 
     rows = list[_Row]()
     for x in _trained(group):
         if not optimizer.state[x]:
-            on_device = group.get("fused") or group.get("capturable")
-            step = torch.zeros((), dtype=torch.float32, device=x.device if on_device else "cpu")
+            step = torch.zeros((), dtype=torch.float32, device=x.device)
             names = "exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ())
             made = {name: torch.zeros_like(x, memory_format=torch.preserve_format).detach() for name in names}
             optimizer.state[x] = {"step": step, **made}
         state = optimizer.state[x]
+        state["step"] = state["step"].to(x.device)  # torch counts on the CPU, which a CUDA graph cannot
         largest = state["max_exp_avg_sq"] if group["amsgrad"] else None
         rows.append(_Row(x, state["exp_avg"], state["exp_avg_sq"], state["step"], largest))
+        if x.is_cuda:  # a CUDA graph changes them where they lie; of other tensors it would take copies
+            for tensor in (tensor for tensor in rows[-1] if tensor is not None):
+                torch._dynamo.mark_static_address(tensor)
     return _Group(lr_scale, _settings(group), rows)
