@@ -25,23 +25,11 @@ class Limit(NamedTuple):
     aim: int
 
 
-def classes_over(n_methods: int, room: str = "") -> int:
-    return sum(
-        len(shape.methods(cls)) > n_methods
-        for cls in shape.classes()
-        if cls.__module__.startswith(f"rlpyt.{room}".rstrip("."))
-    )
-
-
 LIMITS = [
-    Limit("classes of more than 25 methods and properties", lambda: classes_over(25), 0, 0),
-    Limit("such classes in samplers", lambda: classes_over(25, "samplers."), 0, 0),
     Limit("most methods of a class", lambda: max(len(shape.methods(cls)) for cls in shape.classes()), 25, 25),
     Limit("methods of core.Agent", lambda: len(shape.methods(Agent)), 16, 16),
     Limit("longest chain of bases", lambda: max(map(shape.depth, shape.classes())), 4, 4),
-    Limit("classes on longer chains than 4", lambda: sum(shape.depth(cls) > 4 for cls in shape.classes()), 0, 0),
     Limit("circles of files", lambda: len(shape.circles(shape.imported())), 0, 0),
-    Limit("inner floors of samplers", lambda: shape.floors(shape.room("samplers")), 8, 8),
     Limit("inner floors of any room", lambda: max(shape.floors(shape.room(r)) for r in shape.rooms()), 8, 8),
     Limit("requests that are told apart by texts", lambda: len(shape.places(shape.tagged_requests)), 0, 0),
     Limit("metaclasses, and classes that name one", lambda: len(shape.places(shape.is_metaclass)), 2, 0),

@@ -49,5 +49,5 @@ def resume(
             sinks.append(TensorBoardSink(run))
         runner = MinibatchRlBase.resume(run, trusted=trust, sinks=sinks, verbosity=verbosity, **changes)
     if runner.logger.directory is not None:  # else another process keeps the records
-        print(*next_steps(run, str(run), runner.sampler), sep="\n")
+        print(*next_steps(run, str(run)), sep="\n")
     return 0

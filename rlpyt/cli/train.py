@@ -154,7 +154,7 @@ def train(arguments: Sequence[str]) -> int:
     except RunDirectoryError as error:
         raise ValueError(str(error)) from error
     if directory is not None:
-        print(*next_steps(directory, shown(directory), start.runner.sampler), sep="\n")
+        print(*next_steps(directory, shown(directory)), sep="\n")
     return 0
 
 

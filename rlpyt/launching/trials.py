@@ -36,8 +36,8 @@ class SearchTrial:
 
     number: int
     """Number in the study, also that of its folder."""
-    trial_id: int
-    """Number in the journal."""
+    of_study: optuna.Trial
+    """What rows are reported to."""
     runs: list[Launched]
     """One for each seed."""
     lock: int
@@ -188,6 +188,8 @@ class Trials(Runs):
 
     def _locked(self, number: int) -> SearchTrial | None:
         """Return a trial that goes on, with its lock; None if another process has it."""
+        from optuna.trial import Trial
+
         folder = self._folder_of(number)
         folder.mkdir(parents=True, exist_ok=True)
         lock = take_lock(folder / LOCK_FILE)
@@ -196,7 +198,7 @@ class Trials(Runs):
         frozen = self._study.get_trials(deepcopy=False)[number]
         runs = [GridRun(folder, i, f"{folder.name}/{i}", self._args) for i in range(self._seeds_per_trial)]
         launched = [Launched(run, "finished" if run.is_finished else "waits", lock=lock) for run in runs]
-        trial = SearchTrial(number, frozen._trial_id, launched, lock, frozen.last_step or 0)
+        trial = SearchTrial(number, Trial(self._study, frozen._trial_id), launched, lock, frozen.last_step or 0)
         if frozen.state.name == "RUNNING" and (folder / VARIANT_FILE).exists():
             return trial
         if frozen.state.name == "RUNNING":
@@ -232,8 +234,8 @@ class Trials(Runs):
             if step <= trial.last or not math.isfinite(value):
                 continue
             trial.last = step
-            self._study._storage.set_trial_intermediate_value(trial.trial_id, step, value)
-            if self._study.pruner.prune(self._study, self._study.get_trials(deepcopy=False)[trial.number]):
+            trial.of_study.report(value, step)
+            if trial.of_study.should_prune():
                 return True
         return False
 

@@ -12,19 +12,6 @@ import numpy as np
 
 from rlpyt.algos import DQN
 from rlpyt.replays import UniformIndex
-from tests.toy_envs import CountingEnv
-
-
-class SlowEnv(CountingEnv):
-    """Takes its time for a step."""
-
-    def __init__(self, seconds: float = 0.0) -> None:
-        super().__init__()
-        self.seconds = seconds
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        time.sleep(self.seconds)
-        return super().step(action)
 
 
 @dataclass(kw_only=True, eq=False)

@@ -36,7 +36,7 @@ from rlpyt.utils.shared_memory import dumps
 from tests.algos.small_problems import RandomEnv
 from tests.algos.test_algo_state import CASES
 from tests.runners import fault_kit
-from tests.runners.free_parts import FaultyDQN, FaultyIndex, SlowEnv, WatchedDQN
+from tests.runners.free_parts import FaultyDQN, FaultyIndex, WatchedDQN
 from tests.runners.runner_kit import (
     make_algo,
     make_sampler,
@@ -44,7 +44,7 @@ from tests.runners.runner_kit import (
     rows_of,
     run,
 )
-from tests.toy_envs import CountingEnv, FaultyEnv
+from tests.toy_envs import CountingEnv, FaultyEnv, SlowEnv
 
 free = partial(AsyncRl, lag="free")
 AHEAD = {"prefetch": True}

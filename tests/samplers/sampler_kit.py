@@ -43,7 +43,6 @@ CLASSES: dict[str, Any] = {
     "alternating": AlternatingSampler,
     "no_overlap": NoOverlapAlternatingSampler,
 }
-ALTERNATING = ("halves", "alternating", "no_overlap")
 
 
 def make(kind: str, EnvCls: Any, batch_T: int, batch_B: int, **options: Any) -> BaseSampler:
