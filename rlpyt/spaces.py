@@ -45,6 +45,10 @@ class EnvSpaces(NamedTuple):
     action: Space
 
 
+MASK = "action_mask"
+"""Key of a Dict observation, or of info, whose value says which actions are legal."""
+
+
 def to_rows(space: Space, name: str = "observation") -> Converter:
     """Return a function that checks values of an environment and converts them to row form.
 
@@ -175,6 +179,75 @@ def is_image(space: Space) -> bool:
     other Box.
     """
     return isinstance(space, Box) and len(space.shape) == 3 and space.dtype == np.uint8
+
+
+def choice_sizes(space: Space) -> list[int]:
+    """Return how many actions each choice of a discrete space has, such as [n] of a Discrete; [] for other spaces."""
+    match space:
+        case Discrete():
+            return [int(space.n)]
+        case MultiDiscrete():
+            return [int(n) for n in np.ravel(space.nvec)]
+        case MultiBinary():
+            return [2] * math.prod(space.shape)
+    return []
+
+
+def has_mask(spaces: EnvSpaces) -> bool:
+    """Return whether observations have a mask of the legal actions: a Dict's key `MASK`, where actions are discrete."""
+    observation = spaces.observation
+    return isinstance(observation, Dict) and MASK in observation.spaces and bool(choice_sizes(spaces.action))
+
+
+def with_mask(spaces: EnvSpaces) -> EnvSpaces:
+    """Return the spaces of an environment whose mask of legal actions is a part of its observations, too.
+
+    An observation that is no Dict becomes the key "observation" of one.
+    """
+    of_dict = isinstance(spaces.observation, Dict)
+    parts = subspaces(spaces.observation) if of_dict else [("observation", spaces.observation)]
+    return spaces._replace(observation=Dict([*parts, (MASK, MultiBinary(sum(choice_sizes(spaces.action))))]))
+
+
+def without_mask(spaces: EnvSpaces) -> EnvSpaces:
+    """Return the spaces as models see them: without the mask, and a Dict that has "observation" alone beside is that.
+
+    So it is the opposite of `with_mask`.
+    """
+    if not has_mask(spaces):
+        return spaces
+    parts = [(key, part) for key, part in subspaces(spaces.observation) if key != MASK]
+    alone = [key for key, _ in parts] == ["observation"]
+    return spaces._replace(observation=parts[0][1] if alone else Dict(parts))
+
+
+def check_mask(spaces: EnvSpaces, name: str) -> None:
+    """Refuse observations whose mask does not fit the actions.
+
+    Args:
+        spaces: of the environment; without a mask all is well.
+        name: of the environment, for messages.
+
+    Raises:
+        TypeError: if the mask is of floats, or of a space that has no numbers.
+        ValueError: if it has another length, or there is nothing beside it.
+    """
+    if not has_mask(spaces):
+        return
+    of_keys, sizes = dict(subspaces(spaces.observation)), choice_sizes(spaces.action)
+    mask = of_keys[MASK]
+    parts = [part for _, part in subspaces(mask)] if isinstance(mask, Tuple) else [mask]
+    form = f"{sum(sizes)} zeros and ones, such as MultiBinary({sum(sizes)})"
+    if len(sizes) > 1:
+        form += f": the masks of the {len(sizes)} choices one after the other, or a Tuple of them"
+    got = f"{name}: observation[{MASK!r}] is {mask}, and the actions are {spaces.action}"
+    mend = "Mend the space; a key that is no mask of actions needs another name."
+    if not all(isinstance(part, Box | MultiBinary | MultiDiscrete) and part.dtype.kind in "biu" for part in parts):
+        raise TypeError(f"{got}; expected integers or bools: {form}. {mend}")
+    if [part.shape for part in parts] not in ([(sum(sizes),)], [(n,) for n in sizes]):
+        raise ValueError(f"{got}; expected {form}. {mend}")
+    if len(of_keys) == 1:
+        raise ValueError(f"{got}; expected what a network sees beside the mask. Add a key `observation`.")
 
 
 def check_action_space(space: Space, name: str = "action_space") -> None:

@@ -108,8 +108,9 @@ class ModelActor(Actor):
     def _forward(self, inputs: tuple[Buffer, Buffer, Buffer]) -> tuple[Buffer, Buffer]:
         """Return the outputs for `agent.act` of rows [B, ...], on the CPU, and the next state, on the device."""
         agent, networks = self.agent, self.agent.networks
-        output, next_rnn_state = networks.run(agent.exploration.model(self), networks.to_model(inputs), self.rnn_state)
-        return networks.from_model(agent.head.read(output)), next_rnn_state
+        inputs = networks.to_model(inputs)
+        output, next_rnn_state = networks.run(agent.exploration.model(self), inputs, self.rnn_state)
+        return networks.from_model(agent.head.read_at(inputs[0], output)), next_rnn_state
 
     def draw(self, draw_noise: Draw) -> torch.Tensor:
         """Return the noise [B, ...] of one step; `draw_noise(batch_size, generator)` is the distribution's."""

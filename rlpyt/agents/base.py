@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from rlpyt.agents.action_masks import masks_of
 from rlpyt.agents.actor import ModelActor
 from rlpyt.agents.by_hand import ByHand, check_spaces
 from rlpyt.agents.networks import Held, Network, Networks, Numbers, check_state
@@ -107,7 +108,7 @@ class BaseAgent(Settings, Scheduled, Agent):
         """Return the distribution over the action space; refuse a space that the agent cannot act in."""
 
     def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> Kwargs:
-        """Return the arguments that tell a model the sizes of the spaces."""
+        """Return the arguments that tell a model the sizes of the spaces, which are without a mask of actions."""
         return {"observation_space": env_spaces.observation, "action_space": env_spaces.action}
 
     @named_arguments
@@ -133,6 +134,7 @@ class BaseAgent(Settings, Scheduled, Agent):
             )
         check_class(type(self.distribution))
         self.networks.recurrent = bool(self.recurrent)
+        self.networks.masks = masks_of(env_spaces, type(self).__name__)
         self.model = new_model(self)
         self.networks.encode_by(self.distribution, "model")
         if "model" in (given := initial_state(self)):

@@ -13,7 +13,7 @@ from rlpyt.agents.actor import ModelActor, of_its_kind
 from rlpyt.core import Agent, example_inputs
 from rlpyt.envs import EnvAdapter
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.spaces import EnvSpaces, Space, null_value, same_rows, subspaces
+from rlpyt.spaces import EnvSpaces, Space, has_mask, null_value, same_rows, subspaces
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 
 
@@ -133,7 +133,11 @@ def rows_of(
 
 
 def check_spaces(expected: EnvSpaces, env: EnvAdapter) -> None:
-    """Check that an environment has the agent's spaces; bounds of observations may differ."""
+    """Check that an environment has the agent's spaces; bounds of observations may differ.
+
+    The mask of legal actions becomes a part of its observations where the agent was trained with that.
+    """
+    env.masks.take_from_info(has_mask(expected))
     if not (same_rows(env.spaces.observation, expected.observation) and env.spaces.action == expected.action):
         raise ValueError(
             f"Playing in {env.name}: its spaces are {env.spaces}; expected those of the agent, {expected}. Make the "

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from rlpyt.agents.action_masks import ActionMasks
 from rlpyt.core import AgentNetworks
 from rlpyt.models import (
     Encoder,
@@ -130,6 +131,8 @@ class Networks(AgentNetworks):
         self.device, self.compute = torch.device("cpu"), ComputeSettings()
         self.acting, self.learning = nn.ModuleDict(), nn.ModuleDict()
         self.recurrent = False
+        self.masks: ActionMasks | None = None
+        """Masks of legal actions in the observations; None where they have none."""
         self.encode: Callable[[Buffer], Buffer] = _same
         """Function of previous actions that returns them as the networks are given them."""
         # By name, such as "model" or "target.body", as a subclass may put others in their place.
@@ -208,6 +211,10 @@ class Networks(AgentNetworks):
 
     # ---- forward passes ----
 
+    def legal(self, observation: Buffer) -> torch.Tensor | None:
+        """Return which actions of observations are legal; see `rlpyt.core.AgentNetworks`."""
+        return None if self.masks is None else self.masks.legal(observation)
+
     def run(
         self, network: nn.Module, inputs: Sequence[Buffer], rnn_state: Buffer = None, episode_start: Buffer = None
     ) -> tuple[Buffer, Buffer]:
@@ -273,6 +280,8 @@ class Networks(AgentNetworks):
 
     def update_obs_rms(self, observation: Buffer, valid: torch.Tensor | None = None) -> None:
         """Update the normalisers of network and target, which are the same, by a batch of observations."""
+        if self.masks is not None:
+            observation = self.masks.hidden(observation)
         for network in map(self.named, self.unrolled):
             if isinstance(network, Model):
                 network.update_obs_rms(observation, valid)
@@ -317,7 +326,8 @@ class Networks(AgentNetworks):
         """Return a description of how each part of an observation is read, if the model has an encoder of ours."""
         model = self.named(self.unrolled[0])
         encoder = model.encoder if isinstance(model, Model) else None
-        return "; ".join(encoder.reading()) if isinstance(encoder, Encoder) else ""
+        parts = encoder.reading() if isinstance(encoder, Encoder) else []
+        return "; ".join([*parts, *(["action_mask: the legal actions"] if parts and self.masks else [])])
 
     def state_dict(self) -> StateDict:
         """Return the state of all networks by name, and the numbers that belong to it."""

@@ -19,7 +19,7 @@ from rlpyt.core import Agent, QpgPolicyAgent, example_inputs
 from rlpyt.distributions import Categorical, Gaussian, MultiCategorical
 from rlpyt.models import ActorModel, Encoder, FeatureModel, Model, QofMuMlpModel, encoded_action_size
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
-from rlpyt.spaces import EnvSpaces, random_value
+from rlpyt.spaces import EnvSpaces, random_value, without_mask
 from rlpyt.types import Kwargs
 from rlpyt.utils.arguments import argument_names, refused_argument, unknown_argument
 from rlpyt.utils.arrays import buffer_from_example, buffer_leaves, torchify_buffer
@@ -143,7 +143,7 @@ def new_model(agent: Agent) -> nn.Module:
     """
     own, who = of_its_kind(agent), type(agent).__name__
     body = _new_body(agent) if isinstance(agent, QpgPolicyAgent) else None
-    offered, of_class = own.make_env_to_model_kwargs(agent.env_spaces), own.ModelCls is None
+    offered, of_class = own.make_env_to_model_kwargs(without_mask(agent.env_spaces)), own.ModelCls is None
     if not of_class:
         model = build_model(f"{who}: ModelCls", own.ModelCls, offered, own.model_kwargs)
     elif (DefaultModelCls := type(own).DefaultModelCls) is None:
@@ -159,12 +159,14 @@ def new_model(agent: Agent) -> nn.Module:
     if not (of_class and "observation_space" in offered):
         _fit_encoder(model, agent)
     drop_inputs(model)
+    if (masks := own.networks.masks) is not None:
+        masks.hide_from(model)
     return model if body is None else ActorModel(body, model)
 
 
 def _fit_encoder(model: nn.Module, agent: Agent) -> None:
     if isinstance(model, Model) and isinstance(model.encoder, Encoder):
-        model.encoder.fit_to(agent.env_spaces.observation)
+        model.encoder.fit_to(without_mask(agent.env_spaces).observation)
 
 
 def _with_layer(agent: Agent, DefaultModelCls: Callable[..., nn.Module], kwargs: Kwargs) -> Kwargs:

@@ -71,7 +71,10 @@ class DeterministicPolicy:
         state = rnn_from_rows(buffer_func(self._state_example, lambda _, rest: next(rest), iter(leaves)))
         model = agent.exploration.model(self._actor)
         output, next_state = agent.networks.run(model, (observation, prev_action, prev_reward), state)
-        return (agent.act(agent.head.read(output), self._actor), *buffer_leaves(rnn_to_rows(next_state)))
+        return (
+            agent.act(agent.head.read_at(observation, output), self._actor),
+            *buffer_leaves(rnn_to_rows(next_state)),
+        )
 
     def example_inputs(self, n_rows: int) -> tuple[Plain, ...]:
         """Return different rows, always the same ones."""

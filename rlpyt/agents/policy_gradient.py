@@ -78,7 +78,7 @@ class PgAgent(BaseAgent, PolicyAgent):
 
     def __call__(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer, *rnn: Buffer) -> Buffer:
         """Return distribution parameters and value, with gradient; for the arguments see `BaseAgent.__call__`."""
-        return self.head.read(super().__call__(observation, prev_action, prev_reward, *rnn))
+        return self.head.read_at(observation, super().__call__(observation, prev_action, prev_reward, *rnn))
 
     def agent_info(self, output: tuple[Buffer, torch.Tensor]) -> NamedArrayTuple:
         """Return distribution parameters and value."""

@@ -15,6 +15,7 @@ import torch
 from rlpyt.agents.actor import ModelActor, of_its_kind
 from rlpyt.core import Agent
 from rlpyt.distributions import DistInfoLogits, DistInfoStd
+from rlpyt.functional import mask_illegal
 from rlpyt.models import NoisyLinear
 from rlpyt.namedarraytuple import Buffer
 
@@ -208,6 +209,24 @@ class Head:
         """Return the outputs of the model in the form that `act` and `agent_info` take, on its device."""
         return output
 
+    def read_at(self, observation: Buffer, output: Buffer) -> Buffer:
+        """Return what `read` does of the outputs at observations [..], so that their illegal actions are never taken.
+
+        Illegal are actions that a mask in the observation forbids.
+        """
+        read, legal = self.read(output), self.agent.networks.legal(observation)
+        return read if legal is None else self.restrict(read, legal)
+
+    def restrict(self, read: Buffer, legal: torch.Tensor) -> Buffer:
+        """Return what `read` returned, so that actions are never taken where `legal` [.., A] is False.
+
+        The actions of several choices stand one after the other.
+        """
+        raise TypeError(
+            f"{type(self).__name__}: has no rule for masks of actions; expected one, as the observations have the key "
+            "action_mask. Write restrict(self, read, legal), or rename the key."
+        )
+
     def best(self, output: Buffer) -> Buffer:
         """Return the actions [B] of a deterministic evaluation, of what `read` returned."""
         raise TypeError(
@@ -227,6 +246,13 @@ class PolicyHead(Head):
         *params, value = output
         return self.agent.distribution.DistInfo(*params), value
 
+    def restrict(self, read: tuple[Buffer, torch.Tensor], legal: torch.Tensor) -> tuple[Buffer, torch.Tensor]:
+        """Return the distribution with logits of minus infinity for illegal actions, and the value."""
+        dist_info, value = read
+        if not isinstance(dist_info, DistInfoLogits):
+            super().restrict(read, legal)
+        return DistInfoLogits(mask_illegal(dist_info.logits, legal)), value
+
     def best(self, output: Buffer) -> Buffer:
         """Return the most probable actions [B]."""
         return self.agent.distribution.mode(output[0])
@@ -239,6 +265,10 @@ class QHead(Head):
     """What the network should give for n rows and A actions, in words."""
     logit_sizes: tuple[int, ...] = ()
     """How many logits each choice has, where the network gives logits."""
+
+    def restrict(self, read: torch.Tensor, legal: torch.Tensor) -> torch.Tensor:
+        """Return q [.., A] with minus infinity for illegal actions."""
+        return mask_illegal(read, legal)
 
     def best(self, output: torch.Tensor) -> torch.Tensor:
         """Return the best actions by q [B, A]."""
@@ -324,6 +354,10 @@ class SquashedGaussianHead(Head):
 
 class ChoiceHead(Head):
     """Scores of discrete actions, the discrete actions themselves, or numbers for a Box; see `PopulationAgent`."""
+
+    def restrict(self, read: torch.Tensor, legal: torch.Tensor) -> torch.Tensor:
+        """Return scores with minus infinity for illegal actions; refuse a model that gives the actions themselves."""
+        return mask_illegal(read, legal) if read.is_floating_point() else super().restrict(read, legal)
 
     def best(self, output: torch.Tensor) -> Buffer:
         """Return the actions [B] with the highest scores, or those that the model gives."""

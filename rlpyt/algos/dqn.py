@@ -23,6 +23,7 @@ from rlpyt.functional import (
     ScheduleLike,
     double_q_value,
     huber_loss,
+    mask_illegal,
     select_at_indexes,
     td_target,
     valid_mean,
@@ -267,8 +268,9 @@ def too_random(algo: DQN, at_end: float) -> str:
 
 @torch.no_grad()
 def greedy_q(agent: QAgent, outputs: Outputs) -> torch.Tensor:
-    """Return the q [..., A] that choose the action whose target value is taken."""
-    return agent.q_values(outputs.next_target if outputs.next_online is None else outputs.next_online)
+    """Return the q [..., A] that choose the action whose target value is taken, of illegal ones minus infinity."""
+    q = agent.q_values(outputs.next_target if outputs.next_online is None else outputs.next_online)
+    return q if outputs.next_legal is None else mask_illegal(q, outputs.next_legal)
 
 
 class NewErrors:

@@ -26,6 +26,8 @@ class Outputs(NamedTuple):
     """Of the target network, at the rows that are bootstrapped from; None where there is no target network."""
     noise: torch.Tensor | None = None
     """Standard normal numbers [.., A] of the actions there, for policies that are random."""
+    next_legal: torch.Tensor | None = None
+    """Which actions are legal at the rows that are bootstrapped from, bool [.., A]; None where no mask says."""
 
 
 def run_over(
@@ -52,7 +54,8 @@ def run_over(
         online = network(*batch.agent_inputs)
         with torch.no_grad():
             next_ = network(*batch.target_inputs) if with_next else None
-        return Outputs(online, next_, None if target_network is None else target_network(*batch.target_inputs))
+        of_target = None if target_network is None else target_network(*batch.target_inputs)
+        return Outputs(online, next_, of_target, next_legal=agent.networks.legal(batch.target_inputs.observation))
     T = len(batch.action)
     state = target_state = batch.init_rnn_state
     if warmup_T:
@@ -63,7 +66,8 @@ def run_over(
     bootstrap = bootstrap_rows(batch.steps)
     next_ = buffer_func(everything, torch.Tensor.detach)[bootstrap] if with_next else None
     of_target = None if target_network is None else target_network(*inputs, target_state, episode_start)[bootstrap]
-    return Outputs(everything[:T], next_, of_target)
+    legal = agent.networks.legal(inputs.observation)
+    return Outputs(everything[:T], next_, of_target, next_legal=None if legal is None else legal[bootstrap])
 
 
 def bootstrap_rows(steps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

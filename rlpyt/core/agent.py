@@ -105,6 +105,13 @@ class AgentNetworks(ABC):
     def warm_up(self, inputs: AgentInputs, init_rnn_state: Buffer, episode_start: Buffer) -> tuple[Buffer, ...]:
         """Return the recurrent states of network and target network after [T, B] rows, both from one state before."""
 
+    def legal(self, observation: Buffer) -> torch.Tensor | None:
+        """Return which actions the masks in observations [..] allow, bool [.., A]; None where they have no masks.
+
+        All actions are legal where a mask forbids all, as in a final observation.
+        """
+        return None
+
     @abstractmethod
     def rewinder(self) -> Callable[[], None]:
         """Return an undo function for what forward passes move from now on: own random streams, and buffers."""

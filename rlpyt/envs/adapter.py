@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium.spaces import Tuple
 from gymnasium.vector import VectorEnv
 
+from rlpyt.envs.action_masks import EnvMasks
 from rlpyt.envs.base import EnvError, Reset, env_name, told_result
 from rlpyt.envs.info import FINAL_KEYS, SEVERAL_AGENTS, as_flag, final_key
 from rlpyt.envs.making import call_env_cls, call_text, failure, layers_of, takes_env_seed
@@ -48,6 +49,9 @@ class EnvAdapter:
     Where its info has the final observation, by one of the names "final_observation", "final_obs",
     "terminal_observation" and "closing_observation", `step` returns that, and the info of that step ("final_info").
 
+    If the info of the first reset has `action_mask`, the mask of legal actions becomes a part of every observation,
+    which then is a Dict; see `masks`.
+
     Args:
         env: the environment.
         rank: its number among all environments of the run, for messages.
@@ -55,7 +59,8 @@ class EnvAdapter:
 
     Raises:
         TypeError: if a part of the interface is missing, or a space is of an unsupported kind.
-        ValueError: if the bounds of the action space are NaN, or low is above high.
+        ValueError: if the bounds of the action space are NaN, low is above high, or the observation has a mask of legal
+            actions that does not fit them.
     """
 
     def __init__(self, env: Any, rank: int = 0, seed: int | None = None) -> None:
@@ -75,14 +80,15 @@ class EnvAdapter:
         self.env = env
         self.rank = rank
         self.name = env_name(env)
-        self.observation_space: Space = as_gymnasium(env.observation_space)
+        self._own_observation_space: Space = as_gymnasium(env.observation_space)
         self.action_space: Space = as_gymnasium(env.action_space)
         check_action_space(self.action_space, f"{self.name}: action_space")
-        self.spaces = EnvSpaces(self.observation_space, self.action_space)
+        self.masks = EnvMasks(EnvSpaces(self._own_observation_space, self.action_space), self.name)
+        """Masks of the legal actions, where it has some."""
         self.n_steps = 0
         self.seed = seed
         self._first_seed = seed
-        self._to_rows = to_rows(self.observation_space)
+        self._to_rows = to_rows(self._own_observation_space)
         self._to_env = to_env(self.action_space)
         self._seeded_reset = seeded_reset(env)
         self.takes_seed = takes_seed(env)
@@ -92,6 +98,16 @@ class EnvAdapter:
         self.gave_none = False
         """Whether a flag was None, which is taken for False."""
         self._continues_from: Buffer = None
+
+    @property
+    def spaces(self) -> EnvSpaces:
+        """Spaces of the rows, with the mask of legal actions where the environment has one."""
+        return self.masks.spaces
+
+    @property
+    def observation_space(self) -> Space:
+        """Space of the observations in row form."""
+        return self.masks.spaces.observation
 
     def reset(self, seed: int | None = None) -> Reset:
         """Start an episode; return its first observation in row form, and the info of the environment.
@@ -106,7 +122,11 @@ class EnvAdapter:
         self._first_seed = None
         try:
             observation, info = self._reset(seed)
-            return self._to_rows(observation), info
+            self.masks.first_reset(info)
+            observation = self._to_rows(observation)
+            if self.masks.in_rows:
+                observation = self.masks.observed(observation, info, True)
+            return observation, info
         except BaseException as error:
             if is_end_of_run(error):
                 raise
@@ -131,8 +151,7 @@ class EnvAdapter:
             if type(result) is not tuple or len(result) != 5:
                 result = self._read_old(result)
             observation, reward, terminated, truncated, info = result
-            if type(info) is not dict:
-                info = _as_dict(info)
+            info = info if type(info) is dict else _as_dict(info)
             if type(terminated) is not bool:
                 terminated = self._flag(terminated, "terminated")
             if type(truncated) is not bool:
@@ -141,6 +160,8 @@ class EnvAdapter:
                 observation, info = self._read_end(observation, info)
             else:
                 observation = self._to_rows(observation)
+            if self.masks.in_rows:
+                observation = self.masks.observed(observation, info, not (terminated or truncated))
             if type(reward) is not float:
                 reward = _number(reward)
             if not -_FLOAT32_MAX <= reward <= _FLOAT32_MAX:  # NaN is refused, too
@@ -205,7 +226,11 @@ class EnvAdapter:
     def _frame(self) -> dict[str, str]:
         """Return what is the same in every environment that a state may be loaded into."""
         classes = {".".join(["env"] * (i + 1)): class_name(type(layer)) for i, layer in enumerate(self.layers)}
-        return {**classes, "observation_space": f"{self.observation_space}", "action_space": f"{self.action_space}"}
+        return {
+            **classes,
+            "observation_space": f"{self._own_observation_space}",
+            "action_space": f"{self.action_space}",
+        }
 
     @property
     def layers(self) -> list[object]:
@@ -227,10 +252,10 @@ class EnvAdapter:
         continues_from, self._continues_from = self._continues_from, None
         if seed is not None:
             self.seed = seed
-            return read_reset(self._seeded_reset(seed), self.observation_space)
+            return read_reset(self._seeded_reset(seed), self._own_observation_space)
         if continues_from is not None:
             return continues_from, {}
-        return read_reset(self.env.reset(), self.observation_space)
+        return read_reset(self.env.reset(), self._own_observation_space)
 
     def _read_old(self, result: Any) -> Step:
         """Turn a 4-tuple into gymnasium's five; a done by a time limit is `truncated`."""
@@ -265,7 +290,7 @@ class EnvAdapter:
         if key is None:
             observation = self._to_rows(observation)
         else:
-            observation = to_rows(self.observation_space, f"info[{key!r}], the final observation,")(info[key])
+            observation = to_rows(self._own_observation_space, f"info[{key!r}], the final observation,")(info[key])
             info = _info_of_end(info)
         traj_done = info.get("traj_done", True)
         if type(traj_done) is not bool:

@@ -167,7 +167,7 @@ class _Plays(Generic[AnyEnv]):
         assert isinstance(self.env, EnvAdapter)
         for t, action in enumerate(actions, 1):
             start = time.perf_counter()
-            observation, reward, terminated, truncated, info = self.env.step(action)
+            observation, reward, terminated, truncated, info = self.env.step(self.env.masks.legal(action))
             self._seconds.append(time.perf_counter() - start)
             self._infos.append(dict(info))
             yield f"step {t}", (self.seen(observation), reward, terminated, truncated)
@@ -206,7 +206,7 @@ class _VectorPlays(_Plays[VectorEnvAdapter]):
         ended = np.zeros(env.n, bool)
         for t, action in enumerate(actions, 1):
             start = time.perf_counter()
-            env.send(action)
+            env.send(env.masks.legal(action))
             observation, reward, terminated, truncated, info = env.recv()
             self._seconds.append(time.perf_counter() - start)
             info = {key: copy.copy(value) for key, value in info.items()}

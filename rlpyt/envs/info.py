@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple, namedarraytuple
+from rlpyt.spaces import MASK
 from rlpyt.types import SUCCESS_KEYS, Info
 
 FINAL_KEYS = {
@@ -67,14 +68,14 @@ def info_recorder(
             f"info_recorder: no example of the fields {unknown} was seen; the numeric ones seen are "
             f"{list(info_example)}, not numeric {list(ignored)}. Give a mapping from name to example instead of names."
         )
-    read = {*names, *RESERVED, *FINAL_KEYS, *FINAL_KEYS.values()}
+    read = {*names, *RESERVED, MASK, *FINAL_KEYS, *FINAL_KEYS.values()}
     left_out = [key for key in [*info_example, *ignored] if key not in read]
     notice = f"Not recorded from the environment's info: {', '.join(left_out)}." if left_out else ""
     masks = [key for key in left_out if "mask" in key.lower()]
     if masks:
         notice += (
-            f" No agent sees {' or '.join(masks)}: to mask actions, put it into a Dict observation, for a model of "
-            "your own that gives masked actions the logit -inf (docs/howto/own_environment.md)."
+            f" No agent heeds {' or '.join(masks)}: masks of legal actions are named {MASK}, in info or in a Dict "
+            "observation (docs/howto/own_environment.md, Masks of actions)."
         )
     if not names:
         return InfoRecorder(None, lambda info: None, notice)

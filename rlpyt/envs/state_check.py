@@ -128,7 +128,7 @@ def _rows(env: EnvAdapter, actions: list[object], ended: bool = False) -> Iterat
     for action in actions:
         if ended:
             yield {"observation": [np.asarray(leaf).tobytes() for leaf in buffer_leaves(env.reset()[0])]}
-        observation, reward, *end, _ = env.step(action)
+        observation, reward, *end, _ = env.step(env.masks.legal(action))
         leaves = [np.asarray(leaf).tobytes() for leaf in buffer_leaves(observation)]
         yield {"observation": leaves, "reward": np.float64(reward).tobytes(), "end": end}
         ended = any(end)

@@ -20,6 +20,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space, iterate
 
+from rlpyt.envs.action_masks import EnvMasks, MaskError
 from rlpyt.envs.autoreset import NextStepEnv, autoreset_mode, halves_of_step, in_next_step, reset_part, with_final
 from rlpyt.envs.base import EnvError, Reset, env_name, told_result
 from rlpyt.envs.info import FINAL_KEYS, SEVERAL_AGENTS, as_flags, final_key, vector_info
@@ -42,7 +43,7 @@ class VectorEnvAdapter:
     In the step after the end of an episode an environment is reset, with any action and reward 0. The values of `reset`
     and `recv` are valid until the next call of either: copy them to keep them. `info` is a dictionary of arrays
     [B, ...], see `vector_info` and `info_at`. The fields `traj_done` and `game_score`, and final observations in info,
-    have the same meaning as for `EnvAdapter`.
+    have the same meaning as for `EnvAdapter`, and so has `action_mask`.
 
     Args:
         env: the vector environment, in any mode of gymnasium.vector.AutoresetMode.
@@ -70,11 +71,12 @@ class VectorEnvAdapter:
         if env.num_envs != self.n:
             raise ValueError(f"{self.name}: expected {self.n} environments (num_envs), got {env.num_envs}.")
         mode = autoreset_mode(env, self.name)
-        self.observation_space: Space = as_gymnasium(env.single_observation_space)
+        self._own_observation_space: Space = as_gymnasium(env.single_observation_space)
         self.action_space: Space = as_gymnasium(env.single_action_space)
         check_action_space(self.action_space, f"{self.name}: single_action_space")
-        self.spaces = EnvSpaces(self.observation_space, self.action_space)
-        self._to_rows = to_rows(batch_rows_space(self.observation_space, self.n))
+        self.masks = EnvMasks(EnvSpaces(self._own_observation_space, self.action_space), self.name, self.n)
+        """Masks of the legal actions, where it has some."""
+        self._to_rows = to_rows(batch_rows_space(self._own_observation_space, self.n))
         self._to_env = to_env(batch_rows_space(self.action_space, self.n))
         self._seed_forms = _SEED_FORMS[:1] if isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv) else _SEED_FORMS
         # The environment that is stepped and reset, in NEXT_STEP mode.
@@ -86,6 +88,16 @@ class VectorEnvAdapter:
         """What the user should know of it, for the check at the start."""
         self.can_reset_some = True
         """Whether it can reset a part of itself; known after `try_reset_some`."""
+
+    @property
+    def spaces(self) -> EnvSpaces:
+        """Spaces of the rows of one environment, with the mask of legal actions where it has one."""
+        return self.masks.spaces
+
+    @property
+    def observation_space(self) -> Space:
+        """Space of the observations of one environment in row form."""
+        return self.masks.spaces.observation
 
     def reset(self, seeds: Sequence[int] | None = None) -> Reset:
         """Start an episode in every environment.
@@ -117,7 +129,7 @@ class VectorEnvAdapter:
         Raises:
             EnvError: as `reset`; also if the environment cannot reset some environments alone.
         """
-        return self._reset("reset of a part (reset_mask)", partial(reset_part, self._source, mask))
+        return self._reset("reset of a part (reset_mask)", partial(reset_part, self._source, mask), mask)
 
     def try_reset_some(self) -> None:
         """Test whether it can reset some environments alone, by a reset of the first one."""
@@ -175,14 +187,15 @@ class VectorEnvAdapter:
             if not FINAL_KEYS.keys().isdisjoint(info):
                 ended = self._ended_with(info, terminated | truncated)
                 if ended.any():
-                    observation, info = with_final(self.observation_space, observation, info, ended)
+                    observation, info = with_final(self._own_observation_space, observation, info, ended)
             is_finite = np.isfinite(reward)
         except BaseException as error:
             self._fail("step", error)
         if not is_finite.all():
             b = int(np.flatnonzero(~is_finite)[0])
             raise self._error("step", ValueError(f"reward: expected a finite number, got {reward[b]}."), b)
-        return self._rows(observation, "step"), reward, terminated, truncated, info
+        goes_on = ~(terminated | truncated)
+        return self._rows(observation, info, "step", goes_on), reward, terminated, truncated, info
 
     def why_no_state(self) -> str:
         """Return why vector environments have no state: most step in threads or processes that cannot be read."""
@@ -207,14 +220,15 @@ class VectorEnvAdapter:
         _end_processes(inner)
         self.env.close()
 
-    def _reset(self, doing: str, reset: Callable[[], Reset]) -> Reset:
+    def _reset(self, doing: str, reset: Callable[[], Reset], which: np.ndarray | None = None) -> Reset:
         try:
             self._drop_sent()
             observation, info = reset()
             info = vector_info(info, self.n)
         except BaseException as error:
             self._fail(doing, error)
-        return self._rows(observation, doing), info
+        self.masks.first_reset(info)
+        return self._rows(observation, info, doing, np.ones(self.n, bool) if which is None else which), info
 
     def _seeded_reset(self, seeds: list[int]) -> Reset:
         """Reset with seeds in the first form that the environment takes, and keep that form."""
@@ -269,13 +283,20 @@ class VectorEnvAdapter:
         ended: np.ndarray = done & np.asarray(given, bool)
         return ended
 
-    def _rows(self, observation: Buffer, doing: str) -> Buffer:
+    def _rows(self, observation: Buffer, info: Info, doing: str, acts: np.ndarray) -> Buffer:
+        """Return observations in row form; `acts` [B] is False where no action follows."""
         try:
-            return self._to_rows(observation)
+            rows = self._to_rows(observation)
         except Exception as error:
-            batch = batch_space(self.observation_space, self.n)
-            b, fault = _find_at_fault(to_rows(self.observation_space), lambda: list(iterate(batch, observation)))
+            batch = batch_space(self._own_observation_space, self.n)
+            b, fault = _find_at_fault(to_rows(self._own_observation_space), lambda: list(iterate(batch, observation)))
             raise self._error(doing, fault or error, b) from error
+        if not self.masks.in_rows:
+            return rows
+        try:
+            return self.masks.observed(rows, info, acts)
+        except Exception as error:
+            raise self._error(doing, error, error.b if isinstance(error, MaskError) else None) from error
 
     def _fail(self, doing: str, error: BaseException) -> NoReturn:
         """Raise the EnvError of what an environment raised; an interrupt stays one."""

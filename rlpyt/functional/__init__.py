@@ -37,6 +37,8 @@ from rlpyt.functional.losses import (
 from rlpyt.functional.masks import (
     episode_start_from_valid,
     explained_variance,
+    legal_choices,
+    mask_illegal,
     mean_perplexity,
     share_explained,
     standardize,
@@ -113,6 +115,8 @@ __all__ = [
     "share_explained",
     "mean_perplexity",
     "episode_start_from_valid",
+    "legal_choices",
+    "mask_illegal",
     # moments
     "Moments",
     "batch_moments",

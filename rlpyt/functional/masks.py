@@ -6,6 +6,8 @@ on rows that a replay excludes. Such rows may hold any numbers, NaN included.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from rlpyt.functional.checks import check_bool, check_same_shape
@@ -149,6 +151,45 @@ def mean_perplexity(entropy: torch.Tensor, valid: torch.Tensor | None = None) ->
         A scalar tensor without gradient.
     """
     return valid_mean(entropy.clamp(max=60.0).exp(), valid)
+
+
+def legal_choices(mask: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+    """Return which actions a mask allows; all of a choice of which it allows none, as after the end of an episode.
+
+    Args:
+        mask: [..., sum(sizes)] integers or bool, not 0 where an action is legal.
+        sizes: actions of each choice, such as [n] of a `Discrete`; their masks stand one after the other.
+
+    Returns:
+        The shape of mask, bool.
+
+    Raises:
+        ValueError: if the mask is not of so many actions.
+    """
+    if mask.shape[-1:] != (sum(sizes),):
+        raise ValueError(
+            f"legal_choices: got a mask of {tuple(mask.shape)} and choices of {list(sizes)} actions; expected "
+            f"{sum(sizes)} in the last dimension. Put the masks of the choices one after the other."
+        )
+    parts = (mask != 0).split(list(sizes), -1)
+    return torch.cat([part | ~part.any(-1, keepdim=True) for part in parts], -1)
+
+
+def mask_illegal(x: torch.Tensor, legal: torch.Tensor) -> torch.Tensor:
+    """Return logits or action values with minus infinity where an action is illegal, without a gradient there.
+
+    Args:
+        x: [..., A] float.
+        legal: the shape of x, bool, of `legal_choices`.
+
+    Returns:
+        The shape and dtype of x. A softmax gives illegal actions exactly 0, and no maximum takes them.
+
+    Source: Huang and Ontanon 2020, arXiv:2006.14171, section 3, with minus infinity in place of a large number.
+    """
+    check_same_shape("mask_illegal", x=x, legal=legal)
+    check_bool("mask_illegal", legal=legal)
+    return x.masked_fill(~legal, -torch.inf)
 
 
 def episode_start_from_valid(valid: torch.Tensor) -> torch.Tensor:

@@ -21,6 +21,7 @@ from rlpyt.samplers.fleet import Fleet, FleetServer
 from rlpyt.samplers.fleet_spec import NO_LIMIT, FleetRole, FleetSpec, quotas
 from rlpyt.samplers.parts import Part
 from rlpyt.samplers.weight_store import WeightStore
+from rlpyt.spaces import has_mask
 from rlpyt.types import Kwargs, Run, Samples, TrajInfo
 from rlpyt.utils.arguments import named_arguments
 from rlpyt.utils.calls import Call, R, call
@@ -188,7 +189,9 @@ def evaluate(
     )
     fleet = Fleet(spec, was_checked=False)
     try:
-        rows = allocate_rows(example_of(agent, fleet.built.spaces, None), 1, n_envs)
+        # Those of the agent have the mask of legal actions, where it was trained with one of info.
+        spaces = agent.env_spaces if has_mask(agent.env_spaces) else fleet.built.spaces
+        rows = allocate_rows(example_of(agent, spaces, None), 1, n_envs)
         evaluator = start_evaluator(spec, agent, fleet.part(rows))
         evaluator.start(spec.seeds(itr=1))
         # Torch begins with a thread for each core of the machine, also where this process was given fewer.

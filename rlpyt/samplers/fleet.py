@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -24,11 +24,12 @@ from rlpyt.envs.check import examine_env, examine_vector_env
 from rlpyt.envs.state_check import why_not_restored
 from rlpyt.envs.state_data import GENERATORS
 from rlpyt.logging import current_logger
+from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs
 from rlpyt.samplers.parts import Environments, ListPart, LocalPart, NativePart
 from rlpyt.samplers.states import AsBuilt, Loaded, joined, piece
-from rlpyt.spaces import EnvSpaces, same_rows
+from rlpyt.spaces import MASK, EnvSpaces, same_rows, without_mask
 from rlpyt.types import StateDict
 from rlpyt.utils.calls import CallServer
 from rlpyt.utils.progress import Progress
@@ -46,7 +47,9 @@ class Built(NamedTuple):
 
     def check_spaces(self, expected: EnvSpaces) -> None:
         """Check that spaces have the expected rows: numpy would broadcast a small one silently."""
-        if not (same_rows(self.spaces.observation, expected.observation) and self.spaces.action == expected.action):
+        # Whether the mask of legal actions in info becomes a part of the rows is not known before the first reset.
+        own, other = without_mask(self.spaces).observation, without_mask(expected).observation
+        if not (same_rows(own, other) and self.spaces.action == expected.action):
             raise EnvError(
                 f"{self.name} ({self.noun} of rank {', '.join(map(str, self.ranks))}): its spaces are "
                 f"{tuple(self.spaces)}; expected those of the run's first environment, {tuple(expected)}. One agent "
@@ -199,6 +202,9 @@ class Fleet:
         """Return the environments as a part that fills these rows; the check is needed where info is recorded."""
         spec = self.spec
         recorder = info_recorder(spec.env_info_keys, check.examples.info if check else {})
+        have_masks = isinstance(rows.observation, NamedArrayTuple) and MASK in rows.observation
+        for env in self._all():
+            env.masks.take_from_info(have_masks)
         if self._vector_env is not None:
             if check is not None:
                 self._vector_env.can_reset_some = check.can_reset_some
@@ -225,8 +231,11 @@ class Fleet:
 
     def close(self) -> None:
         """Close all; an error of one keeps no other open, and hides no error that ended the run."""
-        for env in self._envs if self._vector_env is None else [self._vector_env]:
+        for env in self._all():
             close_env(env)
+
+    def _all(self) -> Sequence[EnvAdapter | VectorEnvAdapter]:
+        return self._envs if self._vector_env is None else [self._vector_env]
 
 
 def close_env(env: EnvAdapter | VectorEnvAdapter) -> None:

@@ -292,7 +292,7 @@ class ListPart(LocalPart):
                 self._unlogged[b] = True
                 self._progress.env_rank = env.rank
                 self._progress.step += 1
-                action = random_value(env.action_space, rng)
+                action = env.masks.legal(random_value(env.action_space, rng))
                 observation, reward, terminated, truncated, info = env.step(action)
                 if terminated or truncated:
                     self._unlogged[b] = not info.get("traj_done", True)
@@ -413,6 +413,7 @@ class NativePart(LocalPart):
             for b, rng in enumerate(rngs):
                 after.prev_action[b] = self.null_action if ended[b] else random_value(self.env.action_space, rng)
             self._progress.step += 1
+            after.prev_action[:] = self.env.masks.legal(after.prev_action, ~ended)
             self.env.send(after.prev_action)
             after.observation[:], reward, terminated, truncated, info = self.env.recv()
             after.prev_reward[:] = np.where(ended, 0, reward)
@@ -431,7 +432,8 @@ class NativePart(LocalPart):
             for b in np.flatnonzero(self._null).tolist():
                 action[b] = self.null_action
         if not self._is_lost:
-            self.env.send(action)
+            # A null action may be one that the environment forbids, which it is told of at rest too.
+            self.env.send(self.env.masks.legal(action, self._null) if self.env.masks.in_rows else action)
 
     def recv(self, t: int) -> list[CompletedTraj]:
         """Wait for the results of row t's actions."""
