@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -70,6 +70,10 @@ class BatchSpec(NamedTuple):
         return self.T * self.B
 
 
+def _no_methods(names: Sequence[str]) -> Mapping[str, Callable[..., Buffer]]:
+    return {}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """Facts of a run that its parts are given before it starts."""
@@ -104,6 +108,8 @@ class Run:
     """Whether states of the sampler are saved; an environment that seems to have one is then tried out at the start."""
     progress: Progress | None = None
     """Where a sampler in a process of its own notes that it goes on."""
+    env_methods: Callable[[Sequence[str]], Mapping[str, Callable[..., Buffer]]] = _no_methods
+    """Returns those of some methods that the sampler's environments have, by name; known once it is initialised."""
     example: Samples | None = None
     """One row of the samples, as numpy, without leading dimensions; known once the sampler is initialised."""
 

@@ -17,7 +17,14 @@ from rlpyt.algos.augmentation import RandomShift, check_images
 from rlpyt.algos.base import AnyAlgorithm, RlAlgorithm
 from rlpyt.algos.metrics import OptInfo, stack_metrics, tensors_and_metrics
 from rlpyt.algos.replay_rows import is_of_sequences
-from rlpyt.algos.replay_settings import ReplaySettings, draws_of, rows_of_draw, rows_of_update, whole_count
+from rlpyt.algos.replay_settings import (
+    ReplaySettings,
+    draws_of,
+    hindsight_of_run,
+    rows_of_draw,
+    rows_of_update,
+    whole_count,
+)
 from rlpyt.algos.replay_thread import ReplayThread
 from rlpyt.core import Agent, Metrics, Remark, Replay, example_inputs, rows_consumed
 from rlpyt.functional import sequence_priority
@@ -61,6 +68,7 @@ class ReplayFeed:
             check_images(type(algo).__name__, int(algo.random_shift), example_inputs(self.agent.env_spaces)[0])
         algo.min_itr_learn = max(0, math.ceil(algo.min_steps_learn / algo.steps_per_itr) - 1)
         algo.lock, self._is_appended_apart = run.lock, False
+        algo.goals = hindsight_of_run(algo, run)
         self._thread: ReplayThread[tuple[Buffer, CopyToDevice]] | None = None
         vars(algo).pop("replay", None)
         rng = numpy_generator(run.seed, Role.ALGO, run.rank)

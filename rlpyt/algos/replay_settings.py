@@ -20,6 +20,8 @@ from rlpyt.core import Replay
 from rlpyt.functional import CountLike, Linear, ScheduleLike
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.replays import (
+    Hindsight,
+    HindsightTransitions,
     Index,
     PrioritizedIndex,
     Reading,
@@ -31,9 +33,10 @@ from rlpyt.replays import (
     UniformIndex,
     mapped_file,
 )
+from rlpyt.replays.hindsight import FUNCTIONS, Strategy
 from rlpyt.settings import Hyper, Scheduled, Settings, whole
 from rlpyt.spaces import frame_counts
-from rlpyt.types import BatchSpec, Samples
+from rlpyt.types import BatchSpec, Run, Samples
 from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_leaves, build_array
 from rlpyt.utils.checks import share_of
 from rlpyt.utils.rw_lock import NoLock
@@ -63,6 +66,10 @@ class StorageSettings:
     """Pixels by which the images of a batch are shifted at random, once an update (DrQ with K = M = 1); 0 does not."""
     augment: Augmentation | None = None
     """Random change of the observations of a batch, once an update; None is `RandomShift(random_shift)`."""
+    hindsight: Hindsight | Strategy | None = None
+    """Goals that most transitions are given in hindsight, with the rewards for them (HER), where observations have
+    `achieved_goal` and `desired_goal`: an `rlpyt.replays.Hindsight`, or the name of its strategy, "future", "final" or
+    "episode"; None trains on the goals that were set."""
     ReplayCls: Callable[..., Replay] | None = None
     """Makes the replay, called with what `ReplayBuffer` is called with; None is `ReplayBuffer`."""
     IndexCls: Callable[[np.random.Generator], Index] | None = None
@@ -216,6 +223,7 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
     # ---- the replay ----
 
     lock = NoLock()  # of the run: whether another process appends to the replay
+    goals = cast("Hindsight | None", None)  # `hindsight`, with the functions of the run's environments
 
     @property
     def replay_buffer(self) -> Replay:
@@ -265,6 +273,8 @@ def _check_parts(settings: ReplaySettings) -> None:
                 f"{type(settings).__name__}: {name} is {part!r:.100}; expected a class, or a function that makes one "
                 "(docs/howto/replay.md). Give the class itself."
             )
+    if settings.hindsight is not None:
+        _check_hindsight(settings)
     unused = [n for n in ("default_priority", "unique_draws") if getattr(settings, n)]
     if settings.IndexCls is not None and unused:
         raise ValueError(
@@ -272,6 +282,43 @@ def _check_parts(settings: ReplaySettings) -> None:
             "IndexCls is called with the random stream alone. Give IndexCls=functools.partial(MyIndex, ...) what "
             "it needs."
         )
+
+
+def _check_hindsight(settings: ReplaySettings) -> None:
+    who, hindsight = type(settings).__name__, settings.hindsight
+    if not isinstance(hindsight, Hindsight | str):
+        raise TypeError(
+            f"{who}: hindsight is {hindsight!r:.100}; expected an rlpyt.replays.Hindsight, or the name of a strategy. "
+            'Give hindsight="future", say.'
+        )
+    _as_hindsight(hindsight)
+    for name, why in (
+        ("ReadingCls", "both read the rows. Leave one out"),
+        ("replay_on_device", "goals are read in memory. Leave replay_on_device out"),
+        ("batch_T", "a sequence has one goal, the one that the agent acted for. Use a feed-forward agent, or leave "
+         "hindsight out"),
+    ):  # fmt: skip
+        if (value := getattr(settings, name)) is not None and value is not False:
+            raise ValueError(f"{who}: hindsight and {name} are set; expected one of them, as {why}.")
+
+
+def _as_hindsight(given: Hindsight | str) -> Hindsight:
+    return Hindsight(strategy=cast(Strategy, given)) if isinstance(given, str) else given
+
+
+def hindsight_of_run(settings: ReplaySettings, run: Run) -> Hindsight | None:
+    """Return how goals are chosen in hindsight, with functions that fit the goals of the run; None where they are not.
+
+    Raises:
+        TypeError: if observations have no goals, or no function gives rewards for them.
+        ValueError: if a function does not take several goals at once.
+    """
+    if settings.hindsight is None or run.example is None:
+        return None
+    hindsight = _as_hindsight(settings.hindsight)
+    if None in (hindsight.compute_reward, hindsight.compute_terminated):
+        hindsight = hindsight.with_functions(run.env_methods(FUNCTIONS))
+    return hindsight.fitting(run.example.env.observation)
 
 
 def make_replay(
@@ -287,7 +334,7 @@ def make_replay(
         rng: the random stream of the replay.
     """
     algo, lock = cast(AnyAlgorithm, settings), settings.lock
-    reading = _reading(settings, bool(algo.agent.recurrent))
+    reading = _reading(settings, bool(algo.agent.recurrent), rng)
     n_frames = frame_counts(algo.agent.env_spaces.observation)
     if settings.frame_stack is not None:
         n_frames = int(settings.frame_stack)
@@ -321,8 +368,10 @@ def make_replay(
     return cast(Replay, part_of(settings, "ReplayCls", replay, Replay))
 
 
-def _reading(settings: ReplaySettings, recurrent: bool) -> Reading:
+def _reading(settings: ReplaySettings, recurrent: bool, rng: np.random.Generator) -> Reading:
     """Return the reading of the replay: transitions, or sequences for a recurrent agent."""
+    if settings.goals is not None:
+        return HindsightTransitions(int(settings.n_step_return), settings.goals, rng)
     lengths: tuple[float | None, ...] = (settings.n_step_return,)
     if recurrent:
         lengths = (settings.batch_T, settings.warmup_T, *lengths, settings.store_rnn_state_interval)

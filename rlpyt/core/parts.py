@@ -25,6 +25,7 @@ import torch
 from rlpyt.core.agent import Agent
 from rlpyt.core.evaluation import EvalResult, EvaluatorBeside
 from rlpyt.functional import CountLike, ScheduleLike, as_schedule
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
 from rlpyt.types import BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo
 from rlpyt.utils.replicas import Replicas
@@ -285,6 +286,13 @@ class Sampler(ABC):
     @abstractmethod
     def new_traj_info(self) -> TrajInfo:
         """Return the statistics of a trajectory that has not begun: its fields are the columns of the log."""
+
+    def env_methods(self, names: Sequence[str]) -> Mapping[str, Callable[..., Buffer]]:
+        """Return those of some methods that an environment has, by name; here none.
+
+        They belong to an environment of their own, and are used in the process that learns.
+        """
+        return {}
 
     @abstractmethod
     def diagnostics(self) -> Mapping[str, float]:

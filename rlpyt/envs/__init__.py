@@ -10,6 +10,7 @@ from rlpyt.envs.envpool import envpool_make_vec
 from rlpyt.envs.gym import GymEnvWrapper, gym_make
 from rlpyt.envs.images import ChannelsFirst
 from rlpyt.envs.info import InfoRecorder, as_recorded, info_at, info_recorder
+from rlpyt.envs.making import env_methods
 from rlpyt.envs.state_check import restores_exactly
 from rlpyt.envs.vector import VectorEnvAdapter, make_vector_env, makes_vector_env
 from rlpyt.spaces import EnvSpaces
@@ -34,6 +35,7 @@ __all__ = [
     "check_env",
     "check_vector_env",
     "dm_control_make",
+    "env_methods",
     "envpool_make_vec",
     "gym_make",
     "info_at",

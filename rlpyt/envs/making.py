@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import FunctionType, MemberDescriptorType, ModuleType
 from typing import TypeVar
@@ -81,6 +81,22 @@ def layers_of(env: object) -> list[object]:
             break
         layers.append(inner)
     return layers
+
+
+def env_methods(
+    EnvCls: Callable[..., object], env_kwargs: Kwargs, names: Sequence[str]
+) -> dict[str, Callable[..., Buffer]]:
+    """Build an environment; return those of some methods that it or a wrapper has, by name: the outermost one of each.
+
+    Args:
+        EnvCls: as a sampler has it.
+        env_kwargs: its arguments.
+        names: of the methods.
+    """
+    of_vector = {"num_envs": 1} if has_parameter(EnvCls, "num_envs") else {}
+    layers = layers_of(call_env_cls(EnvCls, {**env_kwargs, **of_vector}, 0))
+    inner_first = [(name, getattr(layer, name, None)) for layer in reversed(layers) for name in names]
+    return {name: method for name, method in inner_first if callable(method)}
 
 
 def _wrapped(env: object) -> object:

@@ -1,5 +1,6 @@
 """Replay buffers of three parts: a storage of rows, an index that draws start indexes, and a reading of batches."""
 
+from rlpyt.replays.hindsight import GoalFunction, Hindsight, HindsightTransitions
 from rlpyt.replays.index import Drawn, Index, UniformIndex
 from rlpyt.replays.interface import SamplesToBuffer
 from rlpyt.replays.mapped_file import mapped_file
@@ -23,6 +24,9 @@ from rlpyt.types import Places
 __all__ = [
     "Drawn",
     "FrameArray",
+    "GoalFunction",
+    "Hindsight",
+    "HindsightTransitions",
     "Index",
     "Places",
     "PrioritizedIndex",

@@ -180,6 +180,11 @@ class RowStorage:
         """Return observations at time indexes and environments, which are broadcast against each other."""
         return buffer_func(self._copies or self._observations, lambda ring: ring.read(T_idxs, B_idxs))
 
+    def field(self, name: str, T_idxs: np.ndarray, B_idxs: np.ndarray) -> np.ndarray:
+        """Return a field of observations that are dictionaries, an array of numpy, as `observation` does."""
+        ring: WholeArray = self._observations[name]
+        return ring.read(T_idxs, B_idxs)
+
     def agent_inputs(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> AgentInputs:
         """Return what the agent was given at rows; `rows_before` rows before each must be held.
 

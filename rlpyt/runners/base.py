@@ -215,7 +215,7 @@ class MinibatchRlBase(Settings):
         torch.set_num_threads(self.compute.torch_threads)
         self.agent.to_device(self.compute)
         with agreement.together(step=0):
-            algo.initialize(agent=self.agent, run=run)
+            algo.initialize(agent=self.agent, run=replace(run, env_methods=sampler.env_methods))
         agreement.share_weights(self.agent, algo)
         log_plan(training, seed, self._rows.plan(), str(record_of(self)[0]))
         self.initialize_logging()

@@ -7,7 +7,7 @@ wait in the pipe, and lag + 1 versions of the weights and lag + 1 batches lie in
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
 from time import perf_counter
@@ -323,6 +323,10 @@ class BackgroundSampler(Sampler):
     def evaluate_agent(self, itr: int, deterministic: bool = False) -> EvalResult:
         """Run whole episodes in the process, with the weights of now, after the batches under way."""
         return self.settled().ask(call(SamplerServer.evaluate, itr, self.itr, deterministic))
+
+    def env_methods(self, names: Sequence[str]) -> Mapping[str, Callable[..., Buffer]]:
+        """Return methods of an environment, which is built here; see `rlpyt.core.Sampler.env_methods`."""
+        return self.sampler.env_methods(names)
 
     def evaluator_beside(self, agent: Agent, run: Run) -> EvaluatorBeside:
         """Start one more process, which evaluates while the others go on."""

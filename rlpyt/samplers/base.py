@@ -13,9 +13,10 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from rlpyt.core import Agent, EvalResult, EvaluatorBeside, FreeSampler, Sampler
-from rlpyt.envs import info_recorder, makes_vector_env
+from rlpyt.envs import env_methods, info_recorder, makes_vector_env
 from rlpyt.logging import Logger, ProgBarCounter, current_logger
 from rlpyt.logging.space_record import record_spaces
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_rlpyt import check_class
 from rlpyt.samplers.background import BackgroundSampler, ProcessSettings
 from rlpyt.samplers.buffer import Rows, allocate_rows, example_of, samples_of
@@ -253,6 +254,10 @@ class BaseSampler(Settings, Sampler):
             bar.stop()
 
     # ---- what it tells ----
+
+    def env_methods(self, names: Sequence[str]) -> Mapping[str, Callable[..., Buffer]]:
+        """Return methods of an environment that is built for them; see `rlpyt.core.Sampler.env_methods`."""
+        return env_methods(self.EnvCls, self.env_kwargs or {}, names)
 
     def new_traj_info(self) -> TrajInfo:
         """Return the statistics of a trajectory that has not begun."""
