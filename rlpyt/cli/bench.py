@@ -13,9 +13,9 @@ import tyro
 
 from rlpyt.agents import PgAgent
 from rlpyt.cli.arguments import NO_PAIRS, Count, Env, Names, Pairs
+from rlpyt.cli.choices import SAMPLERS
 from rlpyt.cli.environment import Environment, environment
 from rlpyt.cli.text import columns
-from rlpyt.cli.train import SAMPLERS
 from rlpyt.cli.values import Values
 from rlpyt.core import Agent, example_inputs
 from rlpyt.runners.compute_choice import settings_by_rule

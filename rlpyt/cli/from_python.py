@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
+from rlpyt.cli.choices import TrainChoices, choices_with
 from rlpyt.cli.environment import environment
-from rlpyt.cli.train import TrainChoices, check_names, choices_with, new_start, run, updated
+from rlpyt.cli.train import check_names, new_start, run, updated
 from rlpyt.runners import MinibatchRlBase
 from rlpyt.settings import Settings
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from rlpyt.envs.state_data import StateError, Thing
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_rlpyt import check_class, tells_old_attributes
 from rlpyt.spaces import EnvSpaces, FrameStack
@@ -96,13 +94,13 @@ class AtariEnv(gymnasium.Env[np.ndarray, Any]):
         self.game, self.rom = game, find_rom(game)
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         self.ale = ale_py.ALEInterface()
-        self.ale.setFloat("repeat_action_probability", repeat_action_probability)
-        # Frames after which an action is taken at least once, but for a chance of 1e-12.
-        p = repeat_action_probability
-        self._n_unstuck = math.ceil(math.log(1e-12) / math.log(p)) if 0 < p < 1 else 0
+        # Sticky actions are drawn here: the emulator neither tells nor saves the action that it would repeat.
+        self.ale.setFloat("repeat_action_probability", 0.0)
+        self._stickiness = repeat_action_probability
         self._load_game()
         self.actions = self.ale.getLegalActionSet() if full_action_space else self.ale.getMinimalActionSet()
         self._noop, fire = ale_py.Action.NOOP, ale_py.Action.FIRE
+        self._taken = self._noop
         self._fire = fire if fire_on_reset and fire in self.actions else None
 
         height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
@@ -146,7 +144,7 @@ class AtariEnv(gymnasium.Env[np.ndarray, Any]):
         else:
             self._start_game()
         if self._fire is not None:
-            self.ale.act(self._fire)
+            self._act_once(self._fire)
             self._show_first_frame()
         self._lost_life = False
         self._lives = self.ale.lives()
@@ -186,12 +184,10 @@ class AtariEnv(gymnasium.Env[np.ndarray, Any]):
 
     def state_dict(self) -> StateDict:
         """Return everything that the future depends on, with the states of the emulator and the generator."""
-        system = self.ale.cloneSystemState()
-        sticky = self._find_sticky(system) if self._n_unstuck else None
         return {
             "game": self._rom_name(),
-            "ale": np.frombuffer(system.serialize(), np.uint8).copy(),
-            "sticky": sticky,
+            "ale": np.frombuffer(self.ale.cloneSystemState().serialize(), np.uint8).copy(),
+            "sticky": int(self._taken.value) if self._stickiness else None,
             "np_random": self.np_random.bit_generator.state,
             "frame": self._frame.copy(),
             "observation": self._observation.copy(),
@@ -212,39 +208,13 @@ class AtariEnv(gymnasium.Env[np.ndarray, Any]):
                 f"AtariEnv: loading a state: got game and images {came}, expected "
                 f"{(self._rom_name(), self._observation.shape)}."
             )
-        # Only cloneSystemState restores the draws of sticky actions; cloneState does not (ale-py 0.12.1, 104 games).
-        self._restore(self._make_state(np.asarray(state["ale"], np.uint8).tobytes()), state["sticky"])
+        self.ale.restoreSystemState(self._make_state(np.asarray(state["ale"], np.uint8).tobytes()))
+        if state["sticky"] is not None:
+            self._taken = type(self._noop)(state["sticky"])
         self.np_random.bit_generator.state = state["np_random"]
         self._frame[:] = state["frame"]
         self._observation[:] = state["observation"]
         self._lives, self._n_steps, self._lost_life = state["lives"], state["n_steps"], state["lost_life"]
-
-    def _find_sticky(self, system: Thing) -> int:
-        """Return the action that the emulator would repeat; the emulator has it, and neither tells nor saves it.
-
-        Its next frames are compared with those after every action in its place. Two that give the same frames, until a
-        new action is surely taken, have the same future.
-        """
-        frames = self._next_frames()
-        for action in self.ale.getLegalActionSet():
-            self._restore(system, int(action.value))
-            if all(one == other for one, other in zip(self._next_frames(), frames, strict=True)):
-                self._restore(system, int(action.value))
-                return int(action.value)
-        raise StateError(f"AtariEnv: the action that the emulator of {self.game} repeats cannot be found")
-
-    def _next_frames(self) -> list[bytes]:
-        frames = []
-        for _ in range(self._n_unstuck):
-            self.ale.act(self._noop)
-            frames.append(self.ale.cloneSystemState().serialize())
-        return frames
-
-    def _restore(self, system: Thing, sticky: int | None) -> None:
-        if sticky is not None:
-            for _ in range(self._n_unstuck):
-                self.ale.act(sticky)
-        self.ale.restoreSystemState(system)
 
     def _rom_name(self) -> str:
         return Path(self.rom).stem
@@ -256,16 +226,24 @@ class AtariEnv(gymnasium.Env[np.ndarray, Any]):
 
     def _start_game(self) -> None:
         self.ale.reset_game()
+        self._taken = self._noop
         for _ in range(self.np_random.integers(self._max_start_noops + 1)):
-            self.ale.act(self._noop)
+            self._act_once(self._noop)
         if self.ale.game_over():
             self.ale.reset_game()
         self._n_steps = 0
         self._show_first_frame()
 
+    def _act_once(self, action: Buffer) -> int:
+        """Take an action for a raw frame, or the one before again, and return the score."""
+        if not self._stickiness or self.np_random.random() >= self._stickiness:
+            self._taken = action
+        score: int = self.ale.act(self._taken)
+        return score
+
     def _act(self, action: Buffer) -> float:
         """Repeat an action; only the screens of the last two frames are read, which take 11 us each."""
-        act = self.ale.act
+        act = self._act_once if self._stickiness else self.ale.act
         score = 0
         for _ in range(self._frame_skip - 2):
             score += act(action)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 import time
+from array import array
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from math import isfinite, nan
 
 from rlpyt.logging.sinks import STATISTICS, Row, grouped
 from rlpyt.utils.terminal import WIDEST, Region, aligned, bar, clock, region_below_prints, sparkline
@@ -15,28 +15,8 @@ from rlpyt.utils.terminal import WIDEST, Region, aligned, bar, clock, region_bel
 _SECONDS = 0.2  # between drawings while nothing but the progress has changed
 _ROWS_OF_SPEED = 5
 _MAIN = ("Return", "GameScore", "Length")
-_BINS = 256
+_CURVE_ROWS = 256  # that a curve is drawn from at most, evenly apart
 _LEAST_CURVE = 12
-
-
-class History:
-    """Values of a column in at most 256 bins, each of as many rows as the others."""
-
-    def __init__(self) -> None:
-        self.bins: list[float] = []
-        self._open: list[float] = []
-        self._size = 1
-
-    def add(self, value: float) -> None:
-        """Add the value of a row."""
-        self._open.append(value)
-        if len(self._open) < self._size:
-            return
-        self.bins.append(_mean(self._open))
-        self._open = []
-        if len(self.bins) == _BINS:
-            self.bins = [_mean(self.bins[i : i + 2]) for i in range(0, _BINS, 2)]
-            self._size *= 2
 
 
 class LiveTable:
@@ -62,9 +42,8 @@ class LiveTable:
         self._speeds = deque([(self._start, steps)], maxlen=_ROWS_OF_SPEED)  # when a row was written, and where
         self._row: Row = {}
         self._part = ""
-        self._histories: dict[str, History] = {}
-        for values in zip(*earlier.values(), strict=True):
-            self._keep(dict(zip(earlier, values, strict=True)))
+        # Of the columns that have curves.
+        self._histories = {key: array("d", values) for key, values in earlier.items() if key.endswith(STATISTICS[0])}
         with region_below_prints() as region:
             self._region = region
             try:
@@ -78,7 +57,9 @@ class LiveTable:
         """Show a row."""
         if self._region is not None:
             self._row, self._part = row, ""
-            self._keep({key: x for key, x in row.items() if not isinstance(x, str)})
+            for key, value in row.items():
+                if key.endswith(STATISTICS[0]) and not isinstance(value, str):
+                    self._histories.setdefault(key, array("d")).append(value)
             self._speeds.append((time.monotonic(), self._steps))
             self._draw()
 
@@ -105,10 +86,6 @@ class LiveTable:
             self._drawn = time.monotonic()
             size = shutil.get_terminal_size()
             self._region.draw(self._lines(min(size.columns - 1, WIDEST), size.lines - 1))
-
-    def _keep(self, row: Mapping[str, float]) -> None:
-        for key, value in row.items():
-            self._histories.setdefault(key, History()).add(value)
 
     # ---- text ----
 
@@ -152,9 +129,8 @@ class LiveTable:
             room = width - max(map(len, lines)) - 2
             if room >= _LEAST_CURVE:
                 break
-        curves = [
-            sparkline(self._histories.get(keys[0], History()).bins, max(0, min(room, 48))) for keys in many.values()
-        ]
+        histories = [self._histories.get(keys[0], array("d")) for keys in many.values()]
+        curves = [sparkline(x[:: 1 + len(x) // _CURVE_ROWS], max(0, min(room, 48))) for x in histories]
         return aligned(list(zip(lines, ["", *curves], strict=True)), "<<")
 
 
@@ -175,11 +151,6 @@ def row_in_one_line(row: Row, step: int, columns: Sequence[str] = ()) -> str:
     speed = row.get("Diagnostics/StepsPerSecond")
     texts += [] if speed is None or not names else [f"{_short(speed)} steps/s"]
     return f"step {step:,}: {', '.join(texts)}"
-
-
-def _mean(values: Sequence[float]) -> float:
-    known = [x for x in values if isfinite(x)]
-    return sum(known) / len(known) if known else nan
 
 
 def _short(value: float | int | str) -> str:

@@ -13,9 +13,10 @@ import pytest
 from rlpyt.algos import DQN
 from rlpyt.cli import main, next_steps
 from rlpyt.cli.algorithms import ALGORITHMS, OTHER_NAMES, algorithm, check_fits
+from rlpyt.cli.choices import TrainChoices, runner_of
 from rlpyt.cli.environment import environment
 from rlpyt.cli.launch import variants_of
-from rlpyt.cli.train import TrainChoices, runner_of, start_of, updated
+from rlpyt.cli.train import start_of, updated
 from rlpyt.cli.trained import read_trained
 from rlpyt.envs import AtariEnv
 from rlpyt.launching import update_config
@@ -109,7 +110,7 @@ def test_options_choose_runner_and_sampler(options, RunnerCls, SamplerCls):
 
 
 def test_precision_and_compilation_take_the_place_of_the_measurement(monkeypatch):
-    monkeypatch.setattr("rlpyt.cli.train.available_threads", lambda: 4)
+    monkeypatch.setattr("rlpyt.cli.choices.available_threads", lambda: 4)
     pong, vectors = ["ppo", "pong"], ["ppo", "CartPole-v1"]
     assert start_of(vectors).runner.settings is None
     assert start_of([*vectors, "--compile"]).runner.settings == ComputeSettings(compile=True)

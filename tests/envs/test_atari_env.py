@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import ale_py
@@ -164,6 +165,19 @@ def test_seeds_decide_no_ops_and_sticky_actions(kwargs):
     assert trajectory(env, 5) == first
     assert trajectory(AtariEnv("pong", **kwargs), 5) == first
     assert trajectory(env, 6) != first
+
+
+def test_a_sticky_action_is_the_one_that_was_taken_before(monkeypatch):
+    env = AtariEnv("pong", frame_skip=1, max_start_noops=0, repeat_action_probability=0.25)
+    env.reset(seed=0)
+    taken = [env.actions[NOOP]]
+    monkeypatch.setattr(env, "ale", SimpleNamespace(act=taken.append))
+    asked = [env.actions[t % 6] for t in range(1, 2001)]
+    for action in asked:
+        env._act_once(action)
+    stuck = [t for t, action in enumerate(asked, 1) if taken[t] != action]
+    assert all(taken[t] == taken[t - 1] for t in stuck)
+    assert 0.2 < len(stuck) / len(asked) < 0.3
 
 
 def test_number_of_no_ops():

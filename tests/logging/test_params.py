@@ -88,8 +88,8 @@ def test_value_inside_itself_ends():
 
 
 def test_settings_with_names_of_the_run_are_kept():
-    given = {"algo": {"lr": 0.1}, "name": "mine", "run_ID": None, "B": 4, "log_params": [1]}
+    given = {"algo": {"lr": 0.1}, "plan": "B", "name": "mine", "run_ID": None, "B": 4, "log_params": [1]}
     params = run_params(given, "pong", 3, {})
     assert (params["name"], params["run_ID"], params["B"], params["algo"]) == ("pong", 3, 4, {"lr": 0.1})
-    assert params["log_params"] == {"algo": {"lr": 0.1}, "name": "mine", "run_ID": None, "log_params": [1]}
+    assert params["log_params"] == {"algo": {"lr": 0.1}, "plan": "B", "name": "mine", "run_ID": None, "log_params": [1]}
     assert "log_params" not in run_params({"name": "pong", "run_ID": 3, "B": 4}, "pong", 3, {})

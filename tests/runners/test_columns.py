@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections import namedtuple
 from types import SimpleNamespace
@@ -13,7 +12,6 @@ import pytest
 import torch
 
 from rlpyt.algos import A2C
-from rlpyt.logging import logger_context
 from rlpyt.namedarraytuple import namedarraytuple
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.run_log import MetricWindow, as_metrics, not_finite
@@ -198,18 +196,6 @@ def test_threads_are_given_back(tmp_path):
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
-
-
-def test_settings_of_the_user_with_names_of_the_run_are_kept(tmp_path):
-    algo, agent = make_algo("ppo")
-    with logger_context(tmp_path, log_params=dict(algo="my setting", plan="B", B=4)) as logger:
-        MinibatchRl(algo, agent, make_sampler(), n_steps=20, settings=ComputeSettings()).train()
-    assert logger.directory is not None
-    params = json.loads((logger.directory / "params.json").read_text())
-    assert params["B"] == 4
-    assert params["log_params"] == {"algo": "my setting", "plan": "B"}
-    assert params["algo"]["class"] == "PPO"
-    assert params["plan"]["steps"] == 20
 
 
 def test_a_foreign_handler_of_sigterm_is_left_alone(monkeypatch):

@@ -323,21 +323,6 @@ def test_a_damaged_checkpoint_is_passed_over_and_the_one_before_taken(whole, tmp
     check_same(tmp_path, whole("DQN input priorities"))
 
 
-def test_a_run_whose_checkpoints_are_all_damaged_is_refused_with_all_reasons(stopped_run, tmp_path):
-    shutil.copytree(stopped_run, tmp_path, dirs_exist_ok=True)
-    rows = rows_of(tmp_path)
-    for step in (60, 120):
-        damage(tmp_path, step)
-    with pytest.raises(CheckpointError, match="none of them is whole") as info:
-        train(tmp_path)
-    assert {step for step in ("000000000060", "000000000120") if step in str(info.value)} == {
-        "000000000060",
-        "000000000120",
-    }
-    assert rows_of(tmp_path) == rows
-    assert steps_saved(tmp_path / "run_0") == 120
-
-
 def test_a_clock_that_jumps_changes_nothing(whole, tmp_path, monkeypatch):
     expected = whole("Rainbow")
     looks = iter(range(10**6))
