@@ -132,7 +132,6 @@ class Networks(AgentNetworks):
         self.acting, self.learning = nn.ModuleDict(), nn.ModuleDict()
         self.recurrent = False
         self.masks: ActionMasks | None = None
-        """Masks of legal actions in the observations; None where they have none."""
         self.encode: Callable[[Buffer], Buffer] = _same
         """Function of previous actions that returns them as the networks are given them."""
         # By name, such as "model" or "target.body", as a subclass may put others in their place.
@@ -210,10 +209,6 @@ class Networks(AgentNetworks):
         return self.compute.autocast(self.device)
 
     # ---- forward passes ----
-
-    def legal(self, observation: Buffer) -> torch.Tensor | None:
-        """Return which actions of observations are legal; see `rlpyt.core.AgentNetworks`."""
-        return None if self.masks is None else self.masks.legal(observation)
 
     def run(
         self, network: nn.Module, inputs: Sequence[Buffer], rnn_state: Buffer = None, episode_start: Buffer = None

@@ -214,8 +214,8 @@ class Head:
 
         Illegal are actions that a mask in the observation forbids.
         """
-        read, legal = self.read(output), self.agent.networks.legal(observation)
-        return read if legal is None else self.restrict(read, legal)
+        read, masks = self.read(output), self.agent.networks.masks
+        return read if masks is None else self.restrict(read, masks.legal(observation))
 
     def restrict(self, read: Buffer, legal: torch.Tensor) -> Buffer:
         """Return what `read` returned, so that actions are never taken where `legal` [.., A] is False.

@@ -50,12 +50,14 @@ def run_over(
         with_next: whether the network's own outputs at the rows that are bootstrapped from are needed.
         warmup_T: rows of a sequence before those to train on.
     """
+    masks = agent.networks.masks
     if not agent.recurrent:
         online = network(*batch.agent_inputs)
         with torch.no_grad():
             next_ = network(*batch.target_inputs) if with_next else None
         of_target = None if target_network is None else target_network(*batch.target_inputs)
-        return Outputs(online, next_, of_target, next_legal=agent.networks.legal(batch.target_inputs.observation))
+        legal = None if masks is None else masks.legal(batch.target_inputs.observation)
+        return Outputs(online, next_, of_target, next_legal=legal)
     T = len(batch.action)
     state = target_state = batch.init_rnn_state
     if warmup_T:
@@ -66,8 +68,8 @@ def run_over(
     bootstrap = bootstrap_rows(batch.steps)
     next_ = buffer_func(everything, torch.Tensor.detach)[bootstrap] if with_next else None
     of_target = None if target_network is None else target_network(*inputs, target_state, episode_start)[bootstrap]
-    legal = agent.networks.legal(inputs.observation)
-    return Outputs(everything[:T], next_, of_target, next_legal=None if legal is None else legal[bootstrap])
+    legal = None if masks is None else masks.legal(inputs.observation)[bootstrap]
+    return Outputs(everything[:T], next_, of_target, next_legal=legal)
 
 
 def bootstrap_rows(steps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -34,6 +34,16 @@ class RewardStatistics(Protocol):
         """Take in values [...], where `valid` [...] is True."""
 
 
+class MasksOfActions(Protocol):
+    """Masks of legal actions in the observations of an agent."""
+
+    def legal(self, observation: Buffer) -> torch.Tensor:
+        """Return which actions are legal at observations [..], bool [.., A], of several choices concatenated.
+
+        All are where a mask forbids all, as in a final observation, after which there is no action.
+        """
+
+
 class Actor(ABC):
     """Actions of an agent in some environments, with their random stream, recurrent state and exploration.
 
@@ -76,6 +86,8 @@ class AgentNetworks(ABC):
 
     device: torch.device
     """Where they are."""
+    masks: MasksOfActions | None = None
+    """Masks of legal actions in the observations; None where they have none."""
 
     @abstractmethod
     def modules(self) -> Sequence[torch.nn.Module]:
@@ -104,13 +116,6 @@ class AgentNetworks(ABC):
     @abstractmethod
     def warm_up(self, inputs: AgentInputs, init_rnn_state: Buffer, episode_start: Buffer) -> tuple[Buffer, ...]:
         """Return the recurrent states of network and target network after [T, B] rows, both from one state before."""
-
-    def legal(self, observation: Buffer) -> torch.Tensor | None:
-        """Return which actions the masks in observations [..] allow, bool [.., A]; None where they have no masks.
-
-        All actions are legal where a mask forbids all, as in a final observation.
-        """
-        return None
 
     @abstractmethod
     def rewinder(self) -> Callable[[], None]:

@@ -59,6 +59,8 @@ class EnvMasks:
             return
         self._is_open, self.in_rows, self._of_info = False, whether, whether
         self.spaces = with_mask(self.own) if whether else self.own
+        if not whether:
+            return
         n, lead = sum(self._sizes), () if self._B is None else (self._B,)
         self._Row = namedarraytuple("Dict", [key for key, _ in subspaces(self.spaces.observation)])
         self._mask_to_row, self._all = to_rows(MultiBinary((*lead, n)), _INFO), np.ones((*lead, n), np.int8)
@@ -85,7 +87,7 @@ class EnvMasks:
             mask = self._in_info(info, goes_on) if self._B is None else self._in_infos(info, goes_on)
             row = self._Row(*row, mask) if isinstance(self.own.observation, Dict) else self._Row(row, mask)
         mask = row[MASK]
-        flat = np.concatenate(mask, -1) if isinstance(mask, tuple) else mask
+        flat = np.concatenate(list(mask), -1) if isinstance(mask, tuple) else mask
         may_act = np.logical_or.reduceat(flat, self._starts, -1).all(-1)
         if not (may_act | ~np.asarray(goes_on)).all():
             b = None if self._B is None else int(np.flatnonzero(~may_act & goes_on)[0])

@@ -43,7 +43,10 @@ class InfoRecorder(NamedTuple):
 
 
 def info_recorder(
-    keys: Iterable[str] | Mapping[str, Any], info_example: Info, ignored: Iterable[str] = ()
+    keys: Iterable[str] | Mapping[str, Any],
+    info_example: Info,
+    ignored: Iterable[str] = (),
+    heeded: Iterable[str] = (),
 ) -> InfoRecorder:
     """Return the recorder of some fields of info.
 
@@ -56,6 +59,7 @@ def info_recorder(
             float32.
         info_example: numeric fields that the environment gave (see `check_env`), by name.
         ignored: names of further fields that it gave and that are not numbers, for the notice.
+        heeded: names of fields that are a part of the observation, of which the notice is silent.
 
     Raises:
         ValueError: if a key has no example, or its example is not a number or array of numbers.
@@ -68,14 +72,14 @@ def info_recorder(
             f"info_recorder: no example of the fields {unknown} was seen; the numeric ones seen are "
             f"{list(info_example)}, not numeric {list(ignored)}. Give a mapping from name to example instead of names."
         )
-    read = {*names, *RESERVED, MASK, *FINAL_KEYS, *FINAL_KEYS.values()}
+    read = {*names, *RESERVED, *heeded, *FINAL_KEYS, *FINAL_KEYS.values()}
     left_out = [key for key in [*info_example, *ignored] if key not in read]
     notice = f"Not recorded from the environment's info: {', '.join(left_out)}." if left_out else ""
     masks = [key for key in left_out if "mask" in key.lower()]
     if masks:
         notice += (
-            f" No agent heeds {' or '.join(masks)}: masks of legal actions are named {MASK}, in info or in a Dict "
-            "observation (docs/howto/own_environment.md, Masks of actions)."
+            f" No agent heeds {' or '.join(masks)}: a mask of legal actions is the key {MASK!r} of a Dict observation, "
+            "or of info from the first reset on (docs/howto/own_environment.md, Masks of actions)."
         )
     if not names:
         return InfoRecorder(None, lambda info: None, notice)

@@ -30,6 +30,7 @@ from rlpyt.samplers.states import TypedTrajStates
 from rlpyt.samplers.work import StateKeeper, Work
 from rlpyt.samplers.workers import Workers
 from rlpyt.settings import Settings
+from rlpyt.spaces import MASK, has_mask
 from rlpyt.types import SUCCESS_KEYS, BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo, as_success, traj_info_maker
 from rlpyt.utils.arrays import torchify_buffer
 from rlpyt.utils.checks import share_of, whole_number
@@ -454,7 +455,8 @@ def _make_example(agent: Agent, check: Check, spec: FleetSpec) -> Samples:
     env = check.examples
     agent.initialize(env.spaces)
     record_spaces(env.spaces)
-    recorder = info_recorder(spec.env_info_keys, env.info, env.ignored_info)
+    heeded = [MASK] if has_mask(env.spaces) else []
+    recorder = info_recorder(spec.env_info_keys, env.info, env.ignored_info, heeded)
     if recorder.notice:
         current_logger().log(f"{recorder.notice} Name what is wanted in env_info_keys.")
     action = env.spaces.action

@@ -102,9 +102,11 @@ def test_an_integer_that_would_wrap_is_refused(example, value):
 def test_a_mask_that_no_agent_sees_is_told_of():
     notice = info_recorder((), {"action_mask": np.zeros(3, bool), "lives": np.int64(0)}).notice
     assert notice.startswith(
-        "Not recorded from the environment's info: action_mask, lives. No agent sees action_mask: "
+        "Not recorded from the environment's info: action_mask, lives. No agent heeds action_mask: "
     )
-    assert "Dict observation" in notice
+    assert "Dict observation, or of info from the first reset on" in notice
+    heeded = info_recorder((), {"action_mask": np.zeros(3, bool), "lives": np.int64(0)}, heeded=["action_mask"])
+    assert heeded.notice == "Not recorded from the environment's info: lives."
 
 
 def test_a_list_of_infos_becomes_arrays_with_masks():

@@ -14,7 +14,6 @@ import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.wrappers import FilterObservation
-from torch import nn
 
 from rlpyt.agents import PgAgent
 from rlpyt.algos import PPO
@@ -212,7 +211,7 @@ class MaskInInfo(Others):
 
 
 class MaskInObservation(Others):
-    """Takes an illegal action for a legal one, as the check and the first random steps need it, and counts these."""
+    """Counts illegal actions."""
 
     observation_space = spaces.Dict(place=Others.observation_space, action_mask=spaces.Box(0, 1, (2,), np.int8))
     illegal: ClassVar[int] = 0
@@ -227,21 +226,10 @@ class MaskInObservation(Others):
         return {"place": super().observe(), "action_mask": legal}
 
 
-class MaskedModel(nn.Module):
-    def __init__(self, observation_space: Any, action_space: Any) -> None:
-        super().__init__()
-        self.pi, self.v = nn.Linear(1, 2), nn.Linear(1, 1)
-
-    def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
-        logits = self.pi(observation.place).masked_fill(observation.action_mask == 0, -torch.inf)
-        return logits, self.v(observation.place).squeeze(-1)
-
-
-def a_model_of_ones_own_masks_actions(tmp_path: Path) -> None:
-    assert "action_mask" in log_of(MaskInInfo, tmp_path)
-    sampler = SerialSampler(MaskInObservation, {}, batch_T=16, batch_B=2, max_decorrelation_steps=0)
-    sampler.initialize(PgAgent(ModelCls=MaskedModel))
-    MaskInObservation.illegal = 0
+def masks_in_observations_are_heeded(tmp_path: Path) -> None:
+    assert "No agent heeds action_mask" in log_of(MaskInInfo, tmp_path), "its reset gives none"
+    sampler = SerialSampler(MaskInObservation, {}, batch_T=16, batch_B=2, max_decorrelation_steps=9)
+    sampler.initialize(PgAgent())
     sampler.obtain_samples(0)
     assert MaskInObservation.illegal == 0
     sampler.shutdown()
@@ -279,7 +267,7 @@ ROWS: dict[str, Callable[..., None] | str] = {
     "state behind a native handle": "samplers/test_sampler_state.py",
     "one emulator in a process": one_emulator_is_closed_after_the_check,
     "several rewards": test_env_adapter.test_a_broken_step_is_reported_with_everything,
-    "masks of actions": a_model_of_ones_own_masks_actions,
+    "masks of actions": masks_in_observations_are_heeded,
     "several agents": test_env_adapter.test_several_agents_are_refused_in_these_words,
     "warnings as errors": advice_ends_no_run,
 }

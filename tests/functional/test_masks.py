@@ -8,6 +8,8 @@ import torch
 from rlpyt.functional import (
     episode_start_from_valid,
     explained_variance,
+    legal_choices,
+    mask_illegal,
     mean_perplexity,
     valid_mean,
     valid_standardize,
@@ -119,3 +121,25 @@ def test_errors():
         episode_start_from_valid(VALID.float())
     with pytest.raises(ValueError, match=r"explained_variance: got shapes value \(2,\), return_ \(2, 1\)"):
         explained_variance(torch.ones(2), torch.ones(2, 1))
+
+
+def test_legal_choices_by_hand():
+    mask = torch.tensor([[1, 0, 0, 1, 1], [0, 0, 0, 2, 0], [0, 0, 0, 0, 0]])
+    assert legal_choices(mask, [5]).int().tolist() == [[1, 0, 0, 1, 1], [0, 0, 0, 1, 0], [1, 1, 1, 1, 1]]
+    assert legal_choices(mask, [2, 3]).int().tolist() == [[1, 0, 0, 1, 1], [1, 1, 0, 1, 0], [1, 1, 1, 1, 1]]
+    assert torch.equal(legal_choices(mask.bool(), [2, 3]), legal_choices(mask, [2, 3]))
+    with pytest.raises(ValueError, match=r"a mask of \(3, 5\) and choices of \[2, 2\] actions; expected 4"):
+        legal_choices(mask, [2, 2])
+
+
+def test_illegal_logits_have_no_probability_and_no_gradient():
+    x = torch.tensor([[1.0, 5.0, 1.0], [0.0, math.inf, 2.0]], requires_grad=True)
+    masked = mask_illegal(x, torch.tensor([[True, False, True], [True, False, True]]))
+    assert masked.softmax(-1)[0].tolist() == [0.5, 0.0, 0.5]
+    (slope,) = torch.autograd.grad(masked.log_softmax(-1)[:, 0].sum(), x)
+    assert slope[0].tolist() == [0.5, 0.0, -0.5]
+    assert slope[:, 1].tolist() == [0.0, 0.0]
+    with pytest.raises(ValueError, match="mask_illegal"):
+        mask_illegal(x, torch.ones(3, dtype=torch.bool))
+    with pytest.raises(TypeError, match="expected bool"):
+        mask_illegal(x, torch.ones(2, 3))
