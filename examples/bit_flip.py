@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--strategy", choices=["future", "final", "episode", "none"], default="future")
     parser.add_argument("--n_goals", type=float, default=4.0)
     parser.add_argument("--n_bits", type=int, default=15)
-    parser.add_argument("--n_steps", type=float, default=200_000)
+    parser.add_argument("--n_steps", type=float, default=30_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log_dir", default="data/bit_flip")
     parser.add_argument("--smoke", action="store_true", help="a few seconds only")
@@ -98,7 +98,7 @@ def main() -> None:
         double_dqn=True,
     )
     agent = DqnAgent(eps_init=0.5, eps_final=0.05, eps_eval=0.0, model_kwargs=dict(hidden_sizes=256))
-    runner = MinibatchRlEval(algo, agent, sampler, n_steps=n_steps, log_interval_steps=n_steps // 10, seed=args.seed)
+    runner = MinibatchRlEval(algo, agent, sampler, n_steps=n_steps, log_interval_steps=n_steps // 6, seed=args.seed)
     with logger_context(args.log_dir, name=f"bit_flip_{args.strategy}", log_params=vars(args)):
         runner.train()
 

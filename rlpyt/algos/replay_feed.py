@@ -59,6 +59,7 @@ class ReplayFeed:
         self.errors = errors
         self.last_done: dict[str, int] = {}
         """Updates when what is done every so many of them was done last, by its name."""
+        algo.goals = hindsight_of_run(algo, run)
         _check_run(algo, run)
         assert run.example is not None
         self._draws = 0
@@ -68,7 +69,6 @@ class ReplayFeed:
             check_images(type(algo).__name__, int(algo.random_shift), example_inputs(self.agent.env_spaces)[0])
         algo.min_itr_learn = max(0, math.ceil(algo.min_steps_learn / algo.steps_per_itr) - 1)
         algo.lock, self._is_appended_apart = run.lock, False
-        algo.goals = hindsight_of_run(algo, run)
         self._thread: ReplayThread[tuple[Buffer, CopyToDevice]] | None = None
         vars(algo).pop("replay", None)
         rng = numpy_generator(run.seed, Role.ALGO, run.rank)

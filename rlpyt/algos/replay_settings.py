@@ -42,6 +42,8 @@ from rlpyt.utils.checks import share_of
 from rlpyt.utils.rw_lock import NoLock
 from rlpyt.utils.shared_memory import free_memory, total_memory
 
+_NO_SEQUENCES = "Use a feed-forward agent, or leave hindsight out."
+
 
 @dataclass(kw_only=True, eq=False)
 class StorageSettings:
@@ -293,13 +295,12 @@ def _check_hindsight(settings: ReplaySettings) -> None:
         )
     _as_hindsight(hindsight)
     for name, why in (
-        ("ReadingCls", "both read the rows. Leave one out"),
-        ("replay_on_device", "goals are read in memory. Leave replay_on_device out"),
-        ("batch_T", "a sequence has one goal, the one that the agent acted for. Use a feed-forward agent, or leave "
-         "hindsight out"),
-    ):  # fmt: skip
-        if (value := getattr(settings, name)) is not None and value is not False:
-            raise ValueError(f"{who}: hindsight and {name} are set; expected one of them, as {why}.")
+        ("ReadingCls", "both say how rows are read. Leave one out."),
+        ("replay_on_device", "goals are looked up in memory. Leave replay_on_device out."),
+        ("batch_T", f"transitions are given other goals, and sequences are not. {_NO_SEQUENCES}"),
+    ):
+        if getattr(settings, name) not in (None, False):
+            raise ValueError(f"{who}: hindsight and {name} are set; expected one of them, as {why}")
 
 
 def _as_hindsight(given: Hindsight | str) -> Hindsight:
@@ -311,10 +312,16 @@ def hindsight_of_run(settings: ReplaySettings, run: Run) -> Hindsight | None:
 
     Raises:
         TypeError: if observations have no goals, or no function gives rewards for them.
-        ValueError: if a function does not take several goals at once.
+        ValueError: if a function does not take several goals at once, or the agent is recurrent.
     """
     if settings.hindsight is None or run.example is None:
         return None
+    agent = cast(AnyAlgorithm, settings).agent
+    if agent.recurrent:
+        raise ValueError(
+            f"{type(settings).__name__}: hindsight is set, and the agent, a {type(agent).__name__}, is recurrent: it "
+            f"learns from sequences; expected one that learns from transitions. {_NO_SEQUENCES}"
+        )
     hindsight = _as_hindsight(settings.hindsight)
     if None in (hindsight.compute_reward, hindsight.compute_terminated):
         hindsight = hindsight.with_functions(run.env_methods(FUNCTIONS))

@@ -150,6 +150,7 @@ def check_start(runner: MinibatchRlBase, spaces: EnvSpaces | None = None) -> Non
                     n_itr=runner.get_n_itr(),
                     mid_batch_reset=sampler.resets_mid_batch,
                     example=example_of(agent, spaces, None),
+                    env_methods=sampler.env_methods,
                 )
                 algo.initialize(agent, run)
     except TypeError as error:

@@ -267,7 +267,7 @@ def set_up(
     sampler = SamplerCls(EnvCls, env_kwargs or {}, T, B, **{"max_decorrelation_steps": 0, **sampler_kwargs})
     asked = dict(bootstrap_value=algo.bootstrap_value, bootstrap_inputs=algo.bootstrap_inputs)
     run = run_of(sampler, n_itr=n_itr, seed=seed, **asked)
-    run = replace(run, example=sampler.initialize(agent, run))
+    run = replace(run, example=sampler.initialize(agent, run), env_methods=sampler.env_methods)
     agent.to_device(settings or ComputeSettings())
     algo.initialize(agent, run)
     return sampler
