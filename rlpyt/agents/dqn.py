@@ -16,7 +16,7 @@ from rlpyt.agents.own_models import check_apart, check_q_outputs, new_model
 from rlpyt.agents.rules import EpsilonGreedyExploration, Exploration, Head, QHead
 from rlpyt.core import QAgent
 from rlpyt.distributions import EpsilonGreedy
-from rlpyt.functional import ScheduleLike
+from rlpyt.functional import ScheduleLike, ValueHead, as_value_head
 from rlpyt.models import QModel
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.spaces import EnvSpaces
@@ -57,6 +57,9 @@ class DqnAgent(BaseAgent, QAgent):
     is that way. The value of a batch is that at its first step."""
     eps_eval: float = 0.001
     """Epsilon in evaluation; before the first iteration of a run it is 1 there."""
+    value_head: ValueHead | str = "expectation"
+    """How the network's outputs stand for an action's value: as the number itself ("expectation"), or as the mean of a
+    distribution, such as "hl_gauss:-10,10" with the range of the values, or `HLGauss(V_min=-10, V_max=10)`."""
 
     kept_numbers: ClassVar[Mapping[str, int]] = {"annealed": 1}
     DefaultModelCls: ClassVar[Callable[..., nn.Module] | None] = QModel
@@ -84,6 +87,12 @@ class DqnAgent(BaseAgent, QAgent):
             raise ValueError(
                 f"{type(self).__name__}: eps_final_min is {self.eps_final_min} and eps_train {self.eps_train!r}; "
                 "expected one of them, as eps_train is the epsilon of all environments. Leave one out."
+            )
+        self.values = as_value_head(self.value_head, f"{type(self).__name__}: value_head")
+        if self.values.n_outputs is not None and self.kind != QAgent.kind:
+            raise ValueError(
+                f"{type(self).__name__}: value_head is {self.value_head!r}; expected none, as the agent has a "
+                "distribution of its own. Leave it out, or take a DqnAgent with the DQN algorithm."
             )
 
     def make_distribution(self, env_spaces: EnvSpaces) -> EpsilonGreedy:

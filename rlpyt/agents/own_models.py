@@ -144,6 +144,8 @@ def new_model(agent: Agent) -> nn.Module:
     own, who = of_its_kind(agent), type(agent).__name__
     body = _new_body(agent) if isinstance(agent, QpgPolicyAgent) else None
     offered, of_class = own.make_env_to_model_kwargs(without_mask(agent.env_spaces)), own.ModelCls is None
+    if body is None:
+        offered = {**offered, **_of_values(agent)}
     if not of_class:
         model = build_model(f"{who}: ModelCls", own.ModelCls, offered, own.model_kwargs)
     elif (DefaultModelCls := type(own).DefaultModelCls) is None:
@@ -162,6 +164,12 @@ def new_model(agent: Agent) -> nn.Module:
     if (masks := own.networks.masks) is not None:
         masks.hide_from(model)
     return model if body is None else ActorModel(body, model)
+
+
+def _of_values(agent: Agent) -> Kwargs:
+    """Return the argument that tells a model how many outputs the agent reads as a value, if not one."""
+    n = agent.values.n_outputs
+    return {} if n is None else {"n_atoms": n}
 
 
 def _fit_encoder(model: nn.Module, agent: Agent) -> None:
@@ -222,7 +230,7 @@ def _new_body(agent: Agent) -> Model:
 def new_q_model(agent: Agent) -> nn.Module:
     """Return new networks of action values."""
     own = of_its_kind(agent)
-    offered = {**own.make_env_to_model_kwargs(agent.env_spaces), "n_models": own.n_q}
+    offered = {**own.make_env_to_model_kwargs(agent.env_spaces), "n_models": own.n_q, **_of_values(agent)}
     kwargs = {**({"hidden_sizes": own.hidden_sizes} if own.QModelCls is None else {}), **own.q_model_kwargs}
     model = build_model(f"{type(agent).__name__}: QModelCls", own.QModelCls or QofMuMlpModel, offered, kwargs)
     drop_inputs(model, (*_OF_FEATURES, "action"))
@@ -364,9 +372,10 @@ def check_policy_outputs(agent: Agent) -> None:
     names = [*distribution.DistInfo._fields, "value"]
     given = list(outputs) if isinstance(outputs, tuple | list) else [outputs]
     got = [shape_of(output) for output in given[: len(names)]]
-    shapes = [*got[: len(names) - 1], (3,)]  # of a distribution of one's own, which alone knows its sizes
+    value = _with_outputs(agent, 3)
+    shapes = [*got[: len(names) - 1], value]  # of a distribution of one's own, which alone knows its sizes
     if type(distribution) in (Categorical, MultiCategorical, Gaussian):
-        shapes = [*[(3, encoded_action_size(agent.env_spaces.action))] * (len(names) - 1), (3,)]
+        shapes = [*[(3, encoded_action_size(agent.env_spaces.action))] * (len(names) - 1), value]
     if got != shapes or len(given) != len(names) + bool(agent.recurrent):
         refuse(the_model(agent), outputs, _named(names, shapes) + (", and its next state" if agent.recurrent else ""))
     sizes: Sequence[int] = ()
@@ -375,6 +384,12 @@ def check_policy_outputs(agent: Agent) -> None:
     elif type(distribution) is MultiCategorical:
         sizes = distribution.dims
     _check_state_and_logits(agent, given[-1], sizes)
+
+
+def _with_outputs(agent: Agent, *shape: int) -> tuple[int, ...]:
+    """Return the shape of what is read as values of a shape."""
+    n = agent.values.n_outputs
+    return shape if n is None else (*shape, n)
 
 
 def _named(names: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> str:
@@ -428,11 +443,12 @@ def check_actor_outputs(agent: Agent) -> None:
     shapes = [(3, dim)] * len(names)
     if names and [shape_of(x) for x in given] != shapes:
         refuse(f"{who}: {policy}", output, _named(names, shapes))
-    if q.shape != (own.n_q, 3):
+    if q.shape != (shape := _with_outputs(agent, own.n_q, 3)):
+        of_head = f", and for the {shape[-1]} outputs of value_head, {agent.values}" if len(shape) > 2 else ""
+        advice = "make n_atoms outputs of each" if of_head else "leave out a last dimension of 1"
         raise ValueError(
-            f"{who}: {action_values} are {list(q.shape)} for 3 "
-            f"rows; expected [{own.n_q}, 3], of n_q = {own.n_q} networks. Let it make n_models networks, and "
-            "leave out a last dimension of 1."
+            f"{who}: {action_values} are {list(q.shape)} for 3 rows; expected {list(shape)}, of n_q = {own.n_q} "
+            f"networks{of_head}. Let it make n_models networks, and {advice}."
         )
 
 

@@ -16,6 +16,7 @@ from rlpyt.agents.own_models import check_policy_outputs
 from rlpyt.agents.rules import Exploration, Head, PolicyHead, Sampling
 from rlpyt.core import PolicyAgent
 from rlpyt.distributions import Gaussian, categorical_of
+from rlpyt.functional import ValueHead, as_value_head
 from rlpyt.models import PgModel, RunningMeanStdModel
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.spaces import EnvSpaces
@@ -47,6 +48,10 @@ class PgAgent(BaseAgent, PolicyAgent):
     named or plain.
     """
 
+    value_head: ValueHead | str = "expectation"
+    """How the model's outputs stand for a value: as the number itself ("expectation"), or as the mean of a
+    distribution, such as "hl_gauss:-10,10" with the range of the values, or `HLGauss(V_min=-10, V_max=10)`."""
+
     DefaultModelCls: ClassVar[Callable[..., nn.Module] | None] = PgModel
     HeadCls: ClassVar[type[Head]] = PolicyHead
     ExplorationCls: ClassVar[type[Exploration]] = Sampling
@@ -54,6 +59,11 @@ class PgAgent(BaseAgent, PolicyAgent):
     """Spaces of actions that it is for: "discrete", "continuous", or "" for both."""
 
     reward_rms = Network[RunningMeanStdModel]("learning", "reward_rms")
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        self.values = as_value_head(self.value_head, f"{type(self).__name__}: value_head")
 
     def make_distribution(self, env_spaces: EnvSpaces) -> Any:
         """Return the distribution for the action space; refuse a space that the agent is not for."""
@@ -77,12 +87,13 @@ class PgAgent(BaseAgent, PolicyAgent):
         check_policy_outputs(self)
 
     def __call__(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer, *rnn: Buffer) -> Buffer:
-        """Return distribution parameters and value, with gradient; for the arguments see `BaseAgent.__call__`."""
+        """Return distribution parameters and what `values` reads, with gradient; see `BaseAgent.__call__`."""
         return self.head.read_at(observation, super().__call__(observation, prev_action, prev_reward, *rnn))
 
     def agent_info(self, output: tuple[Buffer, torch.Tensor]) -> NamedArrayTuple:
         """Return distribution parameters and value."""
-        return AgentInfoRnn(*output, None) if self.recurrent else AgentInfo(*output)
+        dist_info, value = output[0], self.values.mean(output[1])
+        return AgentInfoRnn(dist_info, value, None) if self.recurrent else AgentInfo(dist_info, value)
 
 
 @dataclass(kw_only=True, eq=False)

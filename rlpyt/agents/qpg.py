@@ -16,6 +16,7 @@ from rlpyt.agents.own_models import check_actor_outputs, check_apart, new_model,
 from rlpyt.agents.rules import Exploration, PolicyExploration
 from rlpyt.core import Agent, Features, QpgPolicyAgent, ValueAt
 from rlpyt.distributions import ActionUnits
+from rlpyt.functional import ValueHead, as_value_head
 from rlpyt.models import ActorModel, FeatureModel, MuMlpModel, takes_n_models
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Settings, whole
@@ -44,12 +45,12 @@ class ActorCritic:
             return self.model.pi(rows.observation.detach(), rows.prev_action, rows.prev_reward)
 
     def q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
-        """Return the values [n_q, ...] of actions [..., A], in units of the bounds, at rows of features."""
+        """Return the values of actions [..., A], in units of the bounds, at rows of features; see `QpgPolicyAgent`."""
         with self.networks.autocast():
             return self.q_model(*rows, self._agent.distribution.rest_fixed(action))
 
     def first_q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
-        """Return the values [...] of the first network. Where the networks take `n_models`, no other is computed."""
+        """Return the values of the first network. Where the networks take `n_models`, no other is computed."""
         alone = {"n_models": 1} if takes_n_models(self.q_model) else {}
         with self.networks.autocast():
             return self.q_model(*rows, self._agent.distribution.rest_fixed(action), **alone)[0]
@@ -100,6 +101,9 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
     """Arguments of `FeatureModel`."""
     n_q: int = 1
     """Networks of action values; the size of a layer, so it takes no schedule."""
+    value_head: ValueHead | str = "expectation"
+    """How the outputs of a network stand for an action's value: as the number itself ("expectation"), or as the mean of
+    a distribution, such as "hl_gauss:-10,10" with the range of the values, or `HLGauss(V_min=-10, V_max=10)`."""
     pretrain_std: float | None = None
     """Standard deviation of the noise before the first update, when no schedule has begun; None spreads actions
     evenly."""
@@ -137,6 +141,7 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
         super().__post_init__()
         whole(self, "n_q")
         check_not_negative(self, "pretrain_std")
+        self.values = as_value_head(self.value_head, f"{type(self).__name__}: value_head")
         self.q_model_kwargs, self.feature_kwargs = dict(self.q_model_kwargs or {}), dict(self.feature_kwargs or {})
         self._feature_size = 0
         self.starts_trained = self.initial_model_state_dict is not None

@@ -266,6 +266,16 @@ class QHead(Head):
     logit_sizes: tuple[int, ...] = ()
     """How many logits each choice has, where the network gives logits."""
 
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(agent)
+        if (n := agent.values.n_outputs) is not None:
+            self.expected = f"the outputs [{{n}}, {{A}}, {n}] of {agent.values}"
+            self.logit_sizes = (n,)
+
+    def read(self, output: torch.Tensor) -> torch.Tensor:
+        """Return the value of each action, [.., A]."""
+        return self.agent.values.mean(output)
+
     def restrict(self, read: torch.Tensor, legal: torch.Tensor) -> torch.Tensor:
         """Return q [.., A] with minus infinity for illegal actions."""
         return mask_illegal(read, legal)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from rlpyt.algos.metrics import OptInfo
-from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, actor_critic_loss, one_update
+from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, actor_critic_loss, loss_of_values, one_update
 from rlpyt.core import Metrics
-from rlpyt.functional import policy_gradient_loss, value_loss
+from rlpyt.functional import policy_gradient_loss
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
 
@@ -38,8 +38,9 @@ class A2C(PolicyGradientAlgo):
         self, batch: LossInputs, init_rnn_state: Buffer, hyper: Hyper
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss and its metrics."""
-        dist_info, value = self.forward(batch, init_rnn_state)
+        dist_info, output = self.forward(batch, init_rnn_state)
         log_prob, entropy = self.agent.distribution.log_prob_and_entropy(batch.action, dist_info)
         pi_loss = policy_gradient_loss(log_prob, batch.advantage, batch.valid)
-        v_loss = value_loss(value, batch.return_, batch.valid)
-        return actor_critic_loss(pi_loss, v_loss, entropy, batch.valid, hyper)
+        v_loss, of_values = loss_of_values(self.agent, output, batch.return_, batch.valid)
+        loss, metrics = actor_critic_loss(pi_loss, v_loss, entropy, batch.valid, hyper)
+        return loss, metrics | of_values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -11,7 +12,7 @@ from rlpyt.algos.metrics import Numbers
 from rlpyt.algos.qpg import AnyQpgAlgo, QpgAlgo, bounded_target
 from rlpyt.algos.replay_rows import Outputs, mean_loss
 from rlpyt.core import MuAgent, NoisyTargetAgent
-from rlpyt.functional import CountLike, ScheduleLike, clipped_double_q, deterministic_policy_loss
+from rlpyt.functional import CountLike, ScheduleLike, ValueTarget, deterministic_policy_loss
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
 from rlpyt.types import AgentInputs
@@ -35,10 +36,11 @@ class DDPG(QpgAlgo[MuAgent]):
     replay_ratio: ScheduleLike = 64.0
 
     @torch.no_grad()
-    def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
+    def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor | ValueTarget:
         """Return y by Q_target of the target policy's action."""
         action = self.agent.target_mu(outputs.next_target)
-        return bounded_target(batch, self.agent.target_q(outputs.next_target, action)[0], hyper)
+        next_output = self.agent.target_q(outputs.next_target, action)[0]
+        return self.agent.values.bootstrap(next_output, partial(bounded_target, batch, hyper=hyper))
 
     def update_policy(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> Numbers:
         """Climb the first action value."""
@@ -71,11 +73,13 @@ class TD3(QpgAlgo[NoisyTargetAgent]):
     """Updates of the action values between updates of the policy."""
 
     @torch.no_grad()
-    def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
+    def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor | ValueTarget:
         """Return y by the smallest Q_target of the target policy's action with noise."""
         assert outputs.noise is not None
         action = self.agent.smoothed(self.agent.target_mu(outputs.next_target), outputs.noise)
-        return bounded_target(batch, clipped_double_q(self.agent.target_q(outputs.next_target, action)), hyper)
+        values = self.agent.values
+        next_output = values.lowest(self.agent.target_q(outputs.next_target, action))
+        return values.bootstrap(next_output, partial(bounded_target, batch, hyper=hyper))
 
     def update_policy(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> Numbers:
         """Climb the first action value."""
@@ -94,4 +98,5 @@ def climb_first(algo: AnyQpgAlgo, batch: Buffer, features: AgentInputs, hyper: H
 
 def policy_loss(agent: MuAgent, batch: Buffer, features: AgentInputs) -> torch.Tensor:
     """Return the loss of a deterministic policy at rows of features."""
-    return mean_loss(deterministic_policy_loss(agent.first_q(features, agent.pi(features))), batch)
+    q = agent.values.mean(agent.first_q(features, agent.pi(features)))
+    return mean_loss(deterministic_policy_loss(q), batch)

@@ -14,7 +14,7 @@ from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.loss_after import LossAfter
 from rlpyt.algos.metrics import Numbers, own_and_named_metrics, tensors_and_metrics
 from rlpyt.algos.replay_feed import OffPolicyAlgo, ReplayFeed, Target, about, unfinished_line
-from rlpyt.algos.replay_rows import Outputs, bootstrap_rows, mean_loss, run_over
+from rlpyt.algos.replay_rows import Outputs, bootstrap_rows, for_atoms, mean_loss, mean_of_rows, run_over
 from rlpyt.algos.replay_settings import ReplaySettings, has_input_priorities, rows_of_update
 from rlpyt.core import QAgent, Remark
 from rlpyt.functional import (
@@ -22,7 +22,6 @@ from rlpyt.functional import (
     Linear,
     ScheduleLike,
     double_q_value,
-    huber_loss,
     mask_illegal,
     select_at_indexes,
     td_target,
@@ -130,6 +129,11 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
         super().initialize(agent, run)
         self.exploration = partial(annealed, self)
         agent.explore_by(self.exploration)  # before the replay is built: it lets go of an earlier start's
+        if has_input_priorities(self) and agent.values.n_outputs is not None:
+            raise ValueError(
+                f"{name}: input_priorities is True, and the agent's value_head {agent.values}; expected False, as only "
+                "errors of values that are single numbers follow from recorded Q-values. Leave one out."
+            )
         self.new_errors = NewErrors(self) if has_input_priorities(self) else None
         self.feed: ReplayFeed = ReplayFeed(self, run, self.new_errors)
         self.target: Target | None = self.TargetCls(self.feed)
@@ -182,16 +186,19 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
             outputs: of the networks at the rows of the batch.
             hyper: the hyper-parameters as they stand.
         """
-        y = self.backup(batch, double_q_value(outputs.next_target, greedy_q(self.agent, outputs)))
-        delta = y - select_at_indexes(batch.action, outputs.online)
-        return huber_loss(delta, hyper.delta_clip), delta.abs()
+        values = self.agent.values
+        next_output = double_q_value(outputs.next_target, greedy_q(self.agent, outputs))
+        target = values.bootstrap(next_output, partial(self.backup, batch))
+        output = select_at_indexes(batch.action, outputs.online)
+        loss, td_abs_error = values.loss(output, target, hyper.delta_clip), (target.value - values.mean(output)).abs()
+        own = target.metrics(partial(mean_of_rows, batch=batch))
+        return (loss, td_abs_error, own) if own else (loss, td_abs_error)
 
     @torch.no_grad()
     def backup(self, batch: Buffer, next_value: torch.Tensor) -> torch.Tensor:
         """Return return_ + bootstrap_discount * next_value, [M] or [T, M], of every atom if there are atoms."""
-        return_, discount, eps = batch.return_, batch.bootstrap_discount, self.value_scale_eps
-        if next_value.dim() > return_.dim():
-            return_, discount = (x.unsqueeze(-1).expand_as(next_value) for x in (return_, discount))
+        return_, discount = (for_atoms(x, next_value) for x in (batch.return_, batch.bootstrap_discount))
+        eps = self.value_scale_eps
         if eps is None:
             return td_target(return_, discount, next_value)
         return value_rescale(td_target(return_, discount, value_rescale_inverse(next_value, eps)), eps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -18,6 +19,8 @@ from rlpyt.functional import (
     mean_perplexity,
     running_return,
     valid_mean,
+    value_loss,
+    zero_invalid,
 )
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.settings import Hyper, chosen
@@ -196,6 +199,19 @@ def one_update(algo: PolicyGradientAlgo, batch: Buffer, init_rnn_state: Buffer, 
     # After the update: the policy that acted and the one that learned saw the same normalised observations.
     algo.agent.networks.update_obs_rms(batch.agent_inputs.observation[: len(batch.valid)], batch.valid)
     return {name: torch.as_tensor(value).detach() for name, value in metrics.items()}
+
+
+def loss_of_values(
+    agent: PolicyAgent, output: torch.Tensor, return_: torch.Tensor, valid: torch.Tensor | None
+) -> tuple[torch.Tensor, Numbers]:
+    """Return the loss of what the agent gives as values, against returns [...] of the same rows, and its metrics."""
+    values = agent.values
+    if values.n_outputs is None:
+        return value_loss(output, return_, valid), {}
+    target = values.encode(return_.detach())
+    of_outputs = None if valid is None else valid.unsqueeze(-1).expand_as(output)
+    loss = valid_mean(values.loss(zero_invalid(output, of_outputs), target), valid)
+    return loss, target.metrics(partial(valid_mean, valid=valid))
 
 
 def actor_critic_loss(

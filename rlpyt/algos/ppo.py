@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from rlpyt.algos.metrics import stack_metrics, tensors_and_metrics
-from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, UpdateRows, actor_critic_loss
+from rlpyt.algos.metrics import Numbers, stack_metrics, tensors_and_metrics
+from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, UpdateRows, actor_critic_loss, loss_of_values
 from rlpyt.core import Metrics, PolicyAgent
 from rlpyt.functional import (
     CountLike,
@@ -21,7 +21,6 @@ from rlpyt.functional import (
     clip_fraction,
     clipped_value_loss,
     ppo_clip_loss,
-    value_loss,
 )
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper, whole
@@ -71,6 +70,11 @@ class PPO(PolicyGradientAlgo):
     def initialize(self, agent: PolicyAgent, run: Run) -> None:
         """Build the optimiser; refuse minibatches that do not divide the batch."""
         super().initialize(agent, run)
+        if self.value_clip is not None and agent.values.n_outputs is not None:
+            raise ValueError(
+                f"PPO: value_clip is {self.value_clip!r}, and the agent's value_head {agent.values}; expected one of "
+                "them, as a move of the mean is no move of a distribution. Leave value_clip out."
+            )
         T, B = self.batch_spec
         minibatches = int(self.minibatches)
         rows, what = T * B, f"the rows of a batch, batch_T x batch_B = {T} x {B} = {T * B}"
@@ -152,22 +156,23 @@ class PPO(PolicyGradientAlgo):
         self, batch: LossInputs, init_rnn_state: Buffer, hyper: Hyper
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss of a minibatch and its metrics."""
-        dist_info, value = self.forward(batch, init_rnn_state)
+        dist_info, output = self.forward(batch, init_rnn_state)
         log_prob, entropy = self.agent.distribution.log_prob_and_entropy(batch.action, dist_info)
         pi_loss = ppo_clip_loss(
             log_prob, batch.old_log_prob, batch.advantage, ratio_clip=hyper.ratio_clip, valid=batch.valid
         )
+        of_values: Numbers = {}
         if hyper.value_clip is None:
-            v_loss = value_loss(value, batch.return_, batch.valid)
+            v_loss, of_values = loss_of_values(self.agent, output, batch.return_, batch.valid)
         else:
             v_loss = clipped_value_loss(
-                value, batch.old_value, batch.return_, value_clip=hyper.value_clip, valid=batch.valid
+                output, batch.old_value, batch.return_, value_clip=hyper.value_clip, valid=batch.valid
             )
         loss, metrics = actor_critic_loss(pi_loss, v_loss, entropy, batch.valid, hyper)
         with torch.no_grad():
             kl = approx_kl(log_prob, batch.old_log_prob, batch.valid)
             clipped = clip_fraction(log_prob, batch.old_log_prob, ratio_clip=hyper.ratio_clip, valid=batch.valid)
-        return loss, {**metrics, "kl": kl, "clipFraction": clipped}
+        return loss, {**metrics, **of_values, "kl": kl, "clipFraction": clipped}
 
     def plan(self) -> dict[str, object]:
         """Return the entries of the plan; see `rlpyt.core.Algorithm`."""

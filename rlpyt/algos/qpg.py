@@ -14,10 +14,10 @@ from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.loss_after import LossAfter
 from rlpyt.algos.metrics import Numbers, tensors_and_metrics
 from rlpyt.algos.replay_feed import OffPolicyAlgo, ReplayFeed, Target
-from rlpyt.algos.replay_rows import Outputs, mean_loss, mean_of_rows, run_over
+from rlpyt.algos.replay_rows import Outputs, for_atoms, mean_loss, mean_of_rows, run_over
 from rlpyt.algos.replay_settings import ReplaySettings, check_count, has_input_priorities
 from rlpyt.core import QpgPolicyAgent
-from rlpyt.functional import CountLike, ScheduleLike, squared_loss, td_target
+from rlpyt.functional import CountLike, ScheduleLike, ValueTarget, td_target
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
 from rlpyt.types import AgentInputs, Run
@@ -127,13 +127,16 @@ class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
 
         A mapping of further metrics may follow, by name.
         """
-        y = self.q_target(batch, outputs, hyper)
-        q = self.agent.q(outputs.online, self.agent.distribution.encode(batch.action))
-        return mean_loss(squared_loss(y - q), batch), q, y
+        values, y = self.agent.values, self.q_target(batch, outputs, hyper)
+        target = y if isinstance(y, ValueTarget) else values.encode(y)
+        output = self.agent.q(outputs.online, self.agent.distribution.encode(batch.action))
+        losses = mean_loss(values.loss(output, target), batch), values.mean(output), target.value
+        own = target.metrics(partial(mean_of_rows, batch=batch))
+        return (*losses, own) if own else losses
 
     @abstractmethod
-    def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
-        """Return y, [M] or [T, M], without gradient; `bounded_target` makes it of V."""
+    def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor | ValueTarget:
+        """Return y, [M] or [T, M], without gradient, or what stands for it; `bounded_target` makes it of V."""
 
     @abstractmethod
     def update_policy(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> Numbers:
@@ -180,8 +183,9 @@ def begun(algo: AnyQpgAlgo, itr: int) -> float | None:
 
 
 def bounded_target(batch: Buffer, next_value: torch.Tensor, hyper: Hyper) -> torch.Tensor:
-    """Return y of the values [M] or [T, M] of the rows that are bootstrapped from."""
-    y = td_target(batch.return_, batch.bootstrap_discount, next_value)
+    """Return y of the values [M] or [T, M] of the rows that are bootstrapped from, or of atoms of them."""
+    return_, discount = (for_atoms(x, next_value) for x in (batch.return_, batch.bootstrap_discount))
+    y = td_target(return_, discount, next_value)
     return y.clamp(-hyper.q_target_clip, hyper.q_target_clip)
 
 

@@ -90,6 +90,11 @@ def mean_of_rows(x: torch.Tensor, batch: Buffer) -> torch.Tensor:
     return valid_mean(x, batch.valid.expand_as(x), dim=(-2, -1))
 
 
+def for_atoms(x: torch.Tensor, next_value: torch.Tensor) -> torch.Tensor:
+    """Return x [M] or [T, M] of the rows for every atom, where next values have a last dimension of atoms."""
+    return x.unsqueeze(-1).expand_as(next_value) if next_value.dim() > x.dim() else x
+
+
 def is_of_sequences(batch: Buffer) -> bool:
     """Return whether the rows of a batch are [T, M], of sequences, and not transitions [M]."""
     return "all_inputs" in batch._fields

@@ -11,9 +11,17 @@ import torch
 
 from rlpyt.algos.metrics import Numbers
 from rlpyt.algos.qpg import QpgAlgo, bounded_target
-from rlpyt.algos.replay_rows import Outputs, mean_loss, mean_of_rows
+from rlpyt.algos.replay_rows import Outputs, for_atoms, mean_loss, mean_of_rows
 from rlpyt.core import QpgPolicyAgent
-from rlpyt.functional import CountLike, ScheduleLike, clipped_double_q, soft_policy_loss, soft_value, temperature_loss
+from rlpyt.functional import (
+    CountLike,
+    ScheduleLike,
+    ValueTarget,
+    clipped_double_q,
+    soft_policy_loss,
+    soft_value,
+    temperature_loss,
+)
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper, whole
 from rlpyt.types import AgentInputs, Run
@@ -119,14 +127,18 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
         return super().schedule_of(name)
 
     @torch.no_grad()
-    def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
+    def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor | ValueTarget:
         """Return y by the smallest target value of an action of the policy, its entropy, and the scaled rewards."""
         action, log_prob, _ = act(self.agent, outputs.next_online, outputs.noise)
         q = self.agent.target_q(outputs.next_target, action)
         if self.draws.target_q is not None:
             q = q[self.draws.target_q]
-        value = soft_value(clipped_double_q(q), log_prob, alpha_of(self, hyper))
-        return bounded_target(batch._replace(return_=batch.return_ * hyper.reward_scale), value, hyper)
+        scaled, alpha = batch._replace(return_=batch.return_ * hyper.reward_scale), alpha_of(self, hyper)
+
+        def backup(next_q: torch.Tensor) -> torch.Tensor:
+            return bounded_target(scaled, soft_value(next_q, for_atoms(log_prob, next_q), alpha), hyper)
+
+        return self.agent.values.bootstrap(self.agent.values.lowest(q), backup)
 
     def update_policy(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> Numbers:
         """Climb the action values and the entropy; move alpha to where the entropy is the target's."""
@@ -153,7 +165,7 @@ def policy_loss(
 ) -> tuple[torch.Tensor, torch.Tensor, Buffer]:
     """Return the loss of the policy at rows of features, and log-densities and policy's parameters there."""
     action, log_prob, dist_info = act(algo.agent, features, noise)
-    q = algo.agent.q(features, action)
+    q = algo.agent.values.mean(algo.agent.q(features, action))
     q = q.mean(0) if algo.q_of_policy == "mean" else clipped_double_q(q)
     if algo.action_prior == "gaussian":
         q = q - 0.5 * action.square().sum(-1)  # log N(a; 0, I) but for a constant

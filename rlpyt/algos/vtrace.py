@@ -8,7 +8,13 @@ from typing import ClassVar
 import torch
 
 from rlpyt.algos.metrics import OptInfo
-from rlpyt.algos.policy_gradient import PolicyGradientAlgo, actor_critic_loss, one_update, rows_on_device
+from rlpyt.algos.policy_gradient import (
+    PolicyGradientAlgo,
+    actor_critic_loss,
+    loss_of_values,
+    one_update,
+    rows_on_device,
+)
 from rlpyt.core import Metrics
 from rlpyt.functional import (
     ScheduleLike,
@@ -18,7 +24,6 @@ from rlpyt.functional import (
     policy_gradient_loss,
     v_trace,
     valid_mean,
-    value_loss,
 )
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.settings import Hyper
@@ -120,7 +125,8 @@ class VTrace(PolicyGradientAlgo):
         self, batch: VTraceInputs, init_rnn_state: Buffer, hyper: Hyper
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss and its metrics."""
-        dist_info, values = self.forward(batch, init_rnn_state)
+        dist_info, outputs = self.forward(batch, init_rnn_state)
+        values = self.agent.values.mean(outputs)
         log_prob, entropy = self.agent.distribution.log_prob_and_entropy(batch.action, dist_info[:-1])
         value, ratio = values[:-1], importance_ratio(log_prob, batch.old_log_prob)
         advantage, return_ = v_trace(
@@ -138,10 +144,11 @@ class VTrace(PolicyGradientAlgo):
         if self.normalize_advantage:
             advantage = self.global_rows.standardize(advantage, batch.valid)
         pi_loss = policy_gradient_loss(log_prob, ratio.clamp(max=hyper.pg_rho_bar) * advantage, batch.valid)
-        v_loss = value_loss(value, return_, batch.valid)
+        v_loss, of_values = loss_of_values(self.agent, outputs[:-1], return_, batch.valid)
         loss, metrics = actor_critic_loss(pi_loss, v_loss, entropy, batch.valid, hyper)
         return loss, {
             **metrics,
+            **of_values,
             "explainedVariance": self.global_rows.explained_variance(value, return_, batch.valid),
             "rho": valid_mean(ratio.clamp(max=hyper.rho_bar), batch.valid),
             "rhoClipped": valid_mean(ratio > hyper.rho_bar, batch.valid),

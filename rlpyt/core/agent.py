@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 import torch
 
+from rlpyt.functional import Expectation, ValueHead
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import EnvSpaces, null_action, null_value
 from rlpyt.types import AgentInputs, AgentStep, StateDict, TrajInfo
@@ -142,6 +143,8 @@ class Agent(ABC):
     """Where the networks are."""
     compute: ComputeSettings = ComputeSettings()
     """What `to_device` was given."""
+    values: ValueHead = Expectation()
+    """How what the networks give as values is read, and trained."""
     anneal_exploration: Callable[[float], None]
     """Sets how far exploration has gone from its first (0) to its last value (1), in every process that acts."""
     explore_by: Callable[[Callable[[int], float | None]], None]
@@ -305,9 +308,9 @@ class QpgPolicyAgent(Agent):
     pi: Callable[[AgentInputs], Buffer]
     """Returns what the policy gives at rows of features."""
     q: ValueAt
-    """Returns action values [n_q, ...]."""
+    """Returns action values [n_q, ...], or the outputs [n_q, ..., N] that `values` reads them of."""
     first_q: ValueAt
-    """Returns those [...] of the first network alone."""
+    """Returns those of the first network alone, without n_q."""
     target_q: ValueAt
     """Returns the same as `q` by the target."""
     pi_parameters: Callable[[], Sequence[torch.nn.Parameter]]

@@ -10,8 +10,10 @@ from rlpyt.functional.distributional import (
     categorical_loss,
     categorical_projection,
     entropy_of,
+    hl_gauss,
     midpoints,
     quantile_huber_loss,
+    two_hot,
     value_rescale,
     value_rescale_inverse,
 )
@@ -69,6 +71,17 @@ from rlpyt.functional.schedules import (
     ScheduleLike,
     as_schedule,
 )
+from rlpyt.functional.value_heads import (
+    C51,
+    TARGETS_OUTSIDE,
+    Expectation,
+    HLGauss,
+    QuantileRegression,
+    TwoHot,
+    ValueHead,
+    ValueTarget,
+    as_value_head,
+)
 
 __all__ = [
     # returns
@@ -102,8 +115,20 @@ __all__ = [
     "entropy_of",
     "midpoints",
     "quantile_huber_loss",
+    "two_hot",
+    "hl_gauss",
     "value_rescale",
     "value_rescale_inverse",
+    # value heads
+    "ValueHead",
+    "ValueTarget",
+    "Expectation",
+    "C51",
+    "TwoHot",
+    "HLGauss",
+    "QuantileRegression",
+    "as_value_head",
+    "TARGETS_OUTSIDE",
     # priorities
     "sequence_priority",
     # masks

@@ -1,6 +1,8 @@
-"""Formulas of Q-learning over distributions of the return (fixed atoms, quantiles) and over rescaled returns."""
+"""Formulas for distributions of the return (fixed atoms, bins, quantiles), and for rescaled returns."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 import torch.nn.functional as F
@@ -34,19 +36,87 @@ def categorical_projection(z: torch.Tensor, p: torch.Tensor, V_min: float, V_max
     """
     check_same_shape("categorical_projection", z=z, p=p)
     N = z.shape[-1]
-    if not V_min < V_max or N < 2:
-        raise ValueError(
-            f"categorical_projection: got V_min={V_min}, V_max={V_max} and {N} atoms; expected V_min below V_max and "
-            "at least 2 atoms. Correct them."
-        )
-    # Clamped in units of atoms: rounding may lift V_max above N - 1, which would give a negative probability.
-    place = ((z - V_min) * ((N - 1) / (V_max - V_min))).clamp(0, N - 1)
-    # At most N - 2, so that low + 1 is an atom too. A NaN also gets an index in range, and the result is NaN.
-    low = place.long().clamp(0, N - 2)
-    share = place - low
+    _check_range("categorical_projection", V_min, V_max, N)
+    low, share = _between(z, V_min, V_max, N)
     projected = torch.zeros_like(p)
     projected.scatter_add_(-1, low, p * (1 - share))
     return projected.scatter_add_(-1, low + 1, p * share)
+
+
+@torch.no_grad()
+def two_hot(y: torch.Tensor, V_min: float, V_max: float, n_bins: int) -> torch.Tensor:
+    """Return probabilities of fixed places whose mean is y, of which only the two next to y are above 0.
+
+        p_i = [1 - |clip(y, V_min, V_max) - z_i| / dz]_0^1
+        z_i = V_min + i dz,    dz = (V_max - V_min) / (n_bins - 1)
+
+    Args:
+        y: [...] float.
+        V_min: the lowest place.
+        V_max: the highest.
+        n_bins: N, at least 2.
+
+    Returns:
+        [..., N] float, without gradient.
+
+    Raises:
+        ValueError: if V_min is not below V_max, or there are fewer than 2 places.
+
+    Source: Schrittwieser et al. 2020, arXiv:1911.08265, appendix F.
+    """
+    _check_range("two_hot", V_min, V_max, n_bins)
+    low, share = _between(y.unsqueeze(-1), V_min, V_max, n_bins)
+    p = y.new_zeros(*y.shape, n_bins)
+    return p.scatter_(-1, low, 1 - share).scatter_(-1, low + 1, share)
+
+
+@torch.no_grad()
+def hl_gauss(y: torch.Tensor, V_min: float, V_max: float, n_bins: int, sigma_ratio: float = 0.75) -> torch.Tensor:
+    """Return the probabilities of equal bins under a Gaussian around y that is cut off at the ends of the range.
+
+        p_i = (F(e_{i+1}) - F(e_i)) / (F(V_max) - F(V_min)),    F(e) = Phi((e - y) / sigma)
+        e_i = V_min + i w,    w = (V_max - V_min) / n_bins,    sigma = sigma_ratio w
+
+    With the default sigma the mean over the middles of the bins is y to 1e-5 w, unless y is closer than about 4 w to an
+    end. A y outside of the range is moved to its end.
+
+    Args:
+        y: [...] float.
+        V_min: lower edge of the first bin.
+        V_max: upper edge of the last.
+        n_bins: N, at least 2.
+        sigma_ratio: standard deviation in widths of a bin, above 0.
+
+    Returns:
+        [..., N] float, without gradient.
+
+    Raises:
+        ValueError: if V_min is not below V_max, or there are fewer than 2 bins.
+
+    Sources: Imani and White 2018, arXiv:1806.04613; Farebrother et al. 2024, arXiv:2403.03950, section 3.1.
+    """
+    _check_range("hl_gauss", V_min, V_max, n_bins)
+    edges = torch.linspace(V_min, V_max, n_bins + 1, dtype=y.dtype, device=y.device)
+    sigma = sigma_ratio * (V_max - V_min) / n_bins
+    cdf = torch.erf((edges - y.clamp(V_min, V_max).unsqueeze(-1)) / (math.sqrt(2) * sigma))
+    return cdf.diff(dim=-1) / (cdf[..., -1:] - cdf[..., :1])
+
+
+def _check_range(who: str, V_min: float, V_max: float, n: int) -> None:
+    if not V_min < V_max or n < 2:
+        raise ValueError(
+            f"{who}: got V_min={V_min}, V_max={V_max} and {n} atoms; expected V_min below V_max and at least 2 atoms. "
+            "Correct them."
+        )
+
+
+def _between(z: torch.Tensor, V_min: float, V_max: float, n: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the index of the fixed atom below each z, and how far z has gone to the next one, from 0 to 1."""
+    # Clamped in units of atoms: rounding may lift V_max above n - 1, which would give a negative probability.
+    place = ((z - V_min) * ((n - 1) / (V_max - V_min))).clamp(0, n - 1)
+    # At most n - 2, so that low + 1 is an atom too. A NaN also gets an index in range, and the result is NaN.
+    low = place.long().clamp(0, n - 2)
+    return low, place - low
 
 
 def categorical_loss(logits: torch.Tensor, target_p: torch.Tensor) -> torch.Tensor:
@@ -98,7 +168,7 @@ def midpoints(n: int, device: torch.device | None = None) -> torch.Tensor:
 
 
 def quantile_huber_loss(
-    quantiles: torch.Tensor, tau: torch.Tensor, target: torch.Tensor, delta_clip: float | None = 1.0
+    quantiles: torch.Tensor, tau: torch.Tensor, target: torch.Tensor, delta_clip: float | torch.Tensor | None = 1.0
 ) -> torch.Tensor:
     """Return the quantile regression loss of quantiles against samples of the target distribution.
 

@@ -37,6 +37,7 @@ class PgModel(Model):
             same features. None shares for images and recurrent models.
         orthogonal_init: whether weights start orthogonal, with gain sqrt 2 (0.01 in the policy's last layer, 1 in the
             value's); otherwise they start as torch sets them.
+        n_atoms: outputs of the value, which a value head reads; None is the value, without a dimension of its own.
     """
 
     @takes_layers
@@ -55,6 +56,7 @@ class PgModel(Model):
         state_dependent_std: bool = False,
         share_trunk: bool | None = None,
         orthogonal_init: bool = True,
+        n_atoms: int | None = None,
     ) -> None:
         action_size = encoded_action_size(action_space)
         under = encoder_and_layers(observation_space, conv, normalize_observation, hidden_sizes, nonlinearity)
@@ -68,7 +70,8 @@ class PgModel(Model):
         self._init_log_std = float(init_log_std) if box and state_dependent_std else None
         policy_size = action_size if self._init_log_std is None else 2 * action_size
         self.policy = MlpModel(size, None if share else sizes, policy_size, nonlinearity)
-        self.value = MlpModel(size, None if share else sizes, 1, nonlinearity)
+        self._n_atoms = n_atoms
+        self.value = MlpModel(size, None if share else sizes, n_atoms or 1, nonlinearity)
         self.log_std: nn.Parameter | None = None
         if box and not state_dependent_std:
             self.log_std = nn.Parameter(torch.full((action_size,), float(init_log_std)))
@@ -87,7 +90,8 @@ class PgModel(Model):
     ) -> tuple[torch.Tensor | RnnState, ...]:
         """Return the policy's parameters [..., A], the value [...] and, if recurrent, the next state; see `Model`."""
         x, next_rnn_state = self.features(observation, prev_action, prev_reward, rnn_state, episode_start)
-        policy, value = self.policy(x), self.value(x).squeeze(-1)
+        policy, value = self.policy(x), self.value(x)
+        value = value.squeeze(-1) if self._n_atoms is None else value
         outputs: tuple[torch.Tensor, ...] = (policy, value)
         if self.log_std is not None:
             outputs = (policy, self.log_std.expand_as(policy), value)

@@ -147,6 +147,7 @@ class QofMuMlpModel(FeatureHead):
         n_models: number of networks, each with its own weights.
         dropout: see `EnsembleMlpModel`; DroQ has 0.01 with layer_norm.
         layer_norm: see `EnsembleMlpModel`.
+        n_atoms: outputs of each network, which a value head reads; None is the value, without a dimension of its own.
     """
 
     uses_prev_action = False
@@ -160,10 +161,12 @@ class QofMuMlpModel(FeatureHead):
         n_models: int = 1,
         dropout: float = 0.0,
         layer_norm: bool = False,
+        n_atoms: int | None = None,
     ) -> None:
         super().__init__()
+        self._n_atoms = n_atoms
         size = math.prod(observation_shape) + action_size
-        self.mlp = EnsembleMlpModel(n_models, size, hidden_sizes, 1, dropout=dropout, layer_norm=layer_norm)
+        self.mlp = EnsembleMlpModel(n_models, size, hidden_sizes, n_atoms or 1, dropout=dropout, layer_norm=layer_norm)
 
     def forward(
         self,
@@ -175,9 +178,11 @@ class QofMuMlpModel(FeatureHead):
     ) -> torch.Tensor:
         """Return the values [n_models, ...] of actions [..., A], in units of the bounds, at features [..., F].
 
+        With `n_atoms` they are [n_models, ..., n_atoms].
         With `n_models` only the first so many networks are computed.
         """
-        return self.mlp(torch.cat([observation, action], -1), n_models).squeeze(-1)
+        q = self.mlp(torch.cat([observation, action], -1), n_models)
+        return q.squeeze(-1) if self._n_atoms is None else q
 
 
 class ActorModel(nn.Module):

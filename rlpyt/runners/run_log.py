@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from rlpyt.core import Metrics, hyper_parameters, rows_consumed, rows_per_update
+from rlpyt.functional import TARGETS_OUTSIDE
 from rlpyt.logging import ProgBarCounter, to_numbers
 from rlpyt.runners.agreement import TrainingDiverged
 from rlpyt.runners.training import Training
@@ -19,6 +20,7 @@ from rlpyt.types import StateDict, TrajInfo
 from rlpyt.utils.compute import compilations
 
 _ITRS = 1000  # then tensors are joined: one takes 500 bytes beside its numbers, 200 MB at 1e5 iterations of a row
+_MOST_OUTSIDE = 0.05  # of the targets of values that a head's range may leave out: unlearned atoms at its ends move out
 _UNBOUNDED = {
     "clip_grad_norm": "which clips no gradient: try 1",
     "q_target_clip": "which bounds no target: try the largest return that is possible",
@@ -140,6 +142,19 @@ class RunLog:
             record(name, [s[name] for s in statistics if name in s])
         for name in dict.fromkeys([*training.algo.opt_info_fields, *metrics]):
             record(name, metrics.get(name, []))
+        self._warn_of_range(metrics.get(TARGETS_OUTSIDE))
+
+    def _warn_of_range(self, outside: torch.Tensor | None) -> None:
+        """Warn once of a value head whose range many targets leave."""
+        share = 0.0 if outside is None or not len(outside) else outside.mean().item()
+        if share > _MOST_OUTSIDE:
+            head = self._training.agent.values
+            self._training.logger.warn_once(
+                TARGETS_OUTSIDE,
+                f"{share:.1%} of the targets of values are outside of the range of {head}, and are moved to its ends, "
+                f"so larger returns look alike ({TARGETS_OUTSIDE}). Give value_head a wider range, of all discounted "
+                "returns that are possible; or make the rewards smaller.",
+            )
 
     def take_metrics(self) -> dict[str, torch.Tensor]:
         """Return the metrics of all replicas since the last row, by name, [n]."""
