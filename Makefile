@@ -87,7 +87,7 @@ docs: venv
 	$(BIN)/python -m tests.rooms_drawing
 
 # Each peer in an environment of its own, from pinned versions.
-PEERS := stable_baselines3 tianshou torchrl sample_factory rllib
+PEERS := stable_baselines3 sbx tianshou torchrl sample_factory rllib envpool rlox
 
 .bench/%/installed: benchmarks/peers/%.lock
 	$(PYTHON) -m venv .bench/$*

@@ -59,6 +59,7 @@ class Part:
 
 PEER_LABELS = {
     "stable_baselines3": "Stable-Baselines3",
+    "sbx": "SBX",
     "tianshou": "Tianshou",
     "torchrl": "TorchRL",
     "sample_factory": "Sample Factory",

@@ -18,52 +18,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
+from networks import N_ACTIONS, Nature, TwoNetworks, draw, mlp
 from torch import Tensor, nn
 from torch.nn import functional as F
-from workloads import REPLAY_ONLY_SIZE, WORKLOADS, Workload
+from workloads import REPLAY_ONLY_SIZE, REPLAY_SIZE, WORKLOADS, Workload
 
 from rlpyt.envs import AtariEnv
-
-N_ACTIONS = 6
-
-
-def mlp(*sizes: int, act: type[nn.Module] = nn.ReLU) -> nn.Sequential:
-    """Return linear layers with activations between them."""
-    layers: list[nn.Module] = []
-    for a, b in pairwise(sizes):
-        layers += [nn.Linear(a, b), act()]
-    return nn.Sequential(*layers[:-1])
-
-
-class Nature(nn.Module):
-    """The Nature network over uint8 frames, with heads of some sizes in float32."""
-
-    def __init__(self, *heads: int) -> None:
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(4, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU(), nn.Conv2d(64, 64, 3, 1), nn.ReLU(),
-            nn.Flatten(), nn.Linear(3136, 512), nn.ReLU(),
-        )  # fmt: skip
-        self.heads = nn.ModuleList([nn.Linear(512, n) for n in heads])
-
-    def forward(self, frames: Tensor) -> list[Tensor]:
-        """Return the heads' outputs."""
-        dtype = torch.bfloat16 if torch.is_autocast_enabled("cpu") else torch.float32
-        x = self.body(frames.to(dtype, memory_format=torch.channels_last).div_(255))
-        with torch.autocast("cpu", enabled=False):
-            return [head(x.float()) for head in self.heads]
-
-
-class TwoNetworks(nn.Module):
-    """Separate networks of 64 x 64 for the policy and the value."""
-
-    def __init__(self, n_in: int, n_out: int) -> None:
-        super().__init__()
-        self.pi, self.v = mlp(n_in, 64, 64, n_out, act=nn.Tanh), mlp(n_in, 64, 64, 1, act=nn.Tanh)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the policy's parameters and values."""
-        return self.pi(x), self.v(x)
 
 
 def per_second(step: Callable[[], int], seconds: float) -> float:
@@ -88,15 +48,10 @@ def collecting(envs: list[Any], choose: Callable[[Tensor], np.ndarray]) -> Calla
     return torch.no_grad()(step)
 
 
-def draw(logits: Tensor) -> np.ndarray:
-    """Return actions with the probabilities of the logits."""
-    return logits.softmax(-1).multinomial(1).squeeze(-1).numpy()
-
-
 def pong_process(n: int, precision: str, seconds: float, pipe: Any) -> None:
     """Send the rows per second of n environments on one thread, beside the other process."""
     torch.set_num_threads(1)
-    model = Nature(N_ACTIONS, 1).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = Nature(N_ACTIONS, 1)
     step = collecting([AtariEnv("pong") for _ in range(n)], lambda x: draw(model(x)[0]))
     pipe.recv()
     with autocast(precision):
@@ -167,18 +122,22 @@ def on_policy_update(model: nn.Module, loss: Any, batch: Tensor, action: Tensor,
     return update
 
 
-def dqn_update(work: Workload, precision: str) -> Callable[[], int]:
-    """Return an update of DQN, without copies to the target network."""
-    model, target = (Nature(N_ACTIONS).to(memory_format=torch.channels_last) for _ in range(2))  # type: ignore[call-overload]
-    frames, next_frames = torch.randint(256, (2, work.batch_size, 4, 84, 84), dtype=torch.uint8).unbind()
-    action, reward = torch.randint(N_ACTIONS, (work.batch_size, 1)), torch.randn(work.batch_size)
+def dqn_update(make: Callable[[], nn.Module], rows: Tensor, n_actions: int, precision: str) -> Callable[[], int]:
+    """Return an update of DQN on rows and next rows [2, B, ..], without copies to the target network."""
+    model, target = make(), make()
+    x, next_x = rows.unbind()
+    action, reward = torch.randint(n_actions, (len(x), 1)), torch.randn(len(x))
     step = Step(model.parameters(), clip=10)
+
+    def q_of(network: nn.Module, x: Tensor) -> Tensor:
+        q = network(x)
+        return q[0] if isinstance(network, Nature) else q
 
     def update() -> int:
         with autocast(precision):
             with torch.no_grad():
-                y = reward + 0.99 * target(next_frames)[0].amax(-1)
-            q = model(frames)[0]
+                y = reward + 0.99 * q_of(target, next_x).amax(-1)
+            q = q_of(model, x)
         step(F.smooth_l1_loss(q.gather(-1, action).squeeze(-1), y))
         return 1
 
@@ -272,6 +231,20 @@ def gather(work: Workload, seconds: float) -> float:
     return per_second(take, seconds)
 
 
+def gather_columns(work: Workload, seconds: float) -> float:
+    """Return rows per second of plain gathers from a column each: HalfCheetah's transitions with their end and cut."""
+    columns = [np.zeros((REPLAY_SIZE, n), np.float32) + 1 for n in (17, 17, 6, 1, 1, 1)]
+    rng = np.random.default_rng(0)
+
+    def take() -> int:
+        rows = rng.integers(REPLAY_SIZE, size=work.batch_size)
+        for column in columns:
+            column.take(rows, axis=0)
+        return work.batch_size
+
+    return per_second(take, seconds)
+
+
 def images(name: str, work: Workload, precision: str, seconds: float) -> tuple[float, float]:
     """Return rows per second of collection, and the seconds of all updates of a row."""
     rows = two_processes(pong_process, work, precision, seconds)
@@ -279,9 +252,10 @@ def images(name: str, work: Workload, precision: str, seconds: float) -> tuple[f
         return rows, 0
     torch.set_num_threads(2)
     if name == "dqn_pong":
-        update = dqn_update(work, precision)
+        frames = torch.randint(256, (2, work.batch_size, 4, 84, 84), dtype=torch.uint8)
+        update = dqn_update(lambda: Nature(N_ACTIONS), frames, N_ACTIONS, precision)
         return rows, work.updates / (work.n_steps * work.n_envs) / per_second(update, seconds)
-    model = Nature(N_ACTIONS, 1).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = Nature(N_ACTIONS, 1)
     batch = torch.randint(256, (work.batch_size, 4, 84, 84), dtype=torch.uint8)
     action = torch.randint(N_ACTIONS, (work.batch_size,))
     update = on_policy_update(model, clipped_loss, batch, action, precision)
@@ -295,9 +269,17 @@ def vectors(name: str, work: Workload, precision: str, seconds: float) -> tuple[
     torch.set_num_threads(1)
     if name == "replay_pong":
         return gather(work, seconds), 0
-    cartpole = name == "ppo_cartpole"
+    if name == "replay_half_cheetah":
+        return gather_columns(work, seconds), 0
+    cartpole = name.endswith("cartpole")
     envs = [gymnasium.make("CartPole-v1" if cartpole else "HalfCheetah-v5") for _ in range(work.n_envs)]
     n_obs, n_act = (4, 2) if cartpole else (17, 6)
+    if name == "dqn_cartpole":
+        q = mlp(n_obs, 64, 64, n_act)
+        rows = per_second(collecting(envs, lambda x: q(x).argmax(-1).numpy()), seconds)
+        batch = torch.randn(2, work.batch_size, n_obs)
+        update = dqn_update(lambda: mlp(n_obs, 64, 64, n_act), batch, n_act, precision)
+        return rows, work.updates / per_second(update, seconds)
     if not name.startswith("ppo"):
         policy = mlp(n_obs, 256, 256, n_act)
         rows = per_second(collecting(envs, lambda x: policy(x.float()).tanh().numpy()), seconds)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import gymnasium
 import numpy as np
-from workloads import REPLAY_ONLY_SIZE, REPLAY_SIZE, WORKLOADS, Clock, Workload
+from workloads import DQN_TARGET_INTERVAL, REPLAY_ONLY_SIZE, REPLAY_SIZE, WORKLOADS, Clock, Workload
 
 from rlpyt.agents import (
     AtariCatDqnAgent,
@@ -24,6 +24,7 @@ from rlpyt.agents import (
     AtariR2d1Agent,
     CategoricalPgAgent,
     DdpgAgent,
+    DqnAgent,
     GaussianPgAgent,
     SacAgent,
     Td3Agent,
@@ -81,17 +82,21 @@ def a2c_pong(work: Workload, clock: Clock, settings: Setting) -> None:
     train(A2C(learning_rate=7e-4), CategoricalPgAgent(), sampler, clock, settings)
 
 
-def dqn_pong(work: Workload, clock: Clock, settings: Setting) -> None:
-    """DQN over a replay that keeps each frame once."""
-    sampler = SerialSampler(AtariEnv, dict(game="pong"), work.n_steps, work.n_envs, max_decorrelation_steps=0)
+def dqn(
+    EnvCls: Any, env_kwargs: Any, AgentCls: Any, model: Any, work: Workload, clock: Clock, settings: Setting
+) -> None:
+    """DQN, over a replay that keeps each frame once where there are frames."""
+    sampler = SerialSampler(EnvCls, env_kwargs, work.n_steps, work.n_envs, max_decorrelation_steps=0)
+    updates_per_step = work.updates / (work.n_steps * work.n_envs)
     algo = DQN(
         batch_size=work.batch_size,
-        replay_ratio=work.batch_size * work.updates / (work.n_steps * work.n_envs),
+        replay_ratio=work.batch_size * updates_per_step,
         replay_size=REPLAY_SIZE,
         min_steps_learn=work.min_steps_learn,
         learning_rate=1e-4,
+        target_update_interval=round(DQN_TARGET_INTERVAL * updates_per_step),
     )
-    train(algo, AtariDqnAgent(model_kwargs=NATURE), sampler, clock, settings)
+    train(algo, AgentCls(model_kwargs=model), sampler, clock, settings)
 
 
 def rainbow_pong(work: Workload, clock: Clock, settings: Setting) -> None:
@@ -194,10 +199,26 @@ def replay_pong(work: Workload, clock: Clock, settings: Setting) -> None:
         replay.sample_batch(work.batch_size)
 
 
+def replay_half_cheetah(work: Workload, clock: Clock, settings: Setting) -> None:
+    """Draw HalfCheetah's transitions."""
+    vector, action = np.zeros(17, np.float32), np.zeros(6, np.float32)
+    example = SamplesToBuffer(vector, action, np.float32(0), *3 * [np.False_])
+    storage = RowStorage(example, REPLAY_SIZE, work.n_envs)
+    replay = ReplayBuffer(storage, UniformIndex(np.random.default_rng(0)), Transitions(1), discount=0.99)
+    rows = buffer_from_example(example, (100, work.n_envs))
+    rows.valid[:] = True
+    for _ in range(REPLAY_SIZE // 100):
+        replay.append_samples(rows)
+    for i in count():
+        clock.tick(i * work.batch_size)
+        replay.sample_batch(work.batch_size)
+
+
 FUNCTIONS: dict[str, Callable[[Workload, Clock, Setting], None]] = {
     "ppo_pong": ppo_pong,
     "a2c_pong": a2c_pong,
-    "dqn_pong": dqn_pong,
+    "dqn_pong": partial(dqn, AtariEnv, dict(game="pong"), AtariDqnAgent, NATURE),
+    "dqn_cartpole": partial(dqn, gymnasium.make, dict(id="CartPole-v1"), DqnAgent, dict(hidden_sizes=(64, 64))),
     "rainbow_pong": rainbow_pong,
     "r2d1_pong": r2d1_pong,
     "ppo_cartpole": partial(ppo_vector, "CartPole-v1", CategoricalPgAgent),
@@ -209,6 +230,7 @@ FUNCTIONS: dict[str, Callable[[Workload, Clock, Setting], None]] = {
     "sampling_pong": partial(sampling, AtariEnv, dict(game="pong")),
     "sampling_cartpole": partial(sampling, gymnasium.make, dict(id="CartPole-v1")),
     "replay_pong": replay_pong,
+    "replay_half_cheetah": replay_half_cheetah,
     "start": partial(ppo_vector, "CartPole-v1", CategoricalPgAgent),
 }
 

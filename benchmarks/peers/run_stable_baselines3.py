@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -14,7 +15,15 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_atari_env, make_vec_env
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecFrameStack
-from workloads import ATARI, REPLAY_ONLY_SIZE, REPLAY_SIZE, Clock, Workload, run_from_command_line
+from workloads import (
+    ATARI,
+    DQN_TARGET_INTERVAL,
+    REPLAY_ONLY_SIZE,
+    REPLAY_SIZE,
+    Clock,
+    Workload,
+    run_from_command_line,
+)
 
 ENDLESS = 10**9
 
@@ -40,9 +49,9 @@ def pong(work: Workload) -> Any:
     return VecFrameStack(make_atari_env(ATARI, n_envs=work.n_envs, vec_env_cls=processes), n_stack=4)
 
 
-def ppo_pong(work: Workload, clock: Clock) -> None:
+def ppo_pong(AlgoCls: Any, work: Workload, clock: Clock) -> None:
     """Clipped PPO with the Nature network."""
-    model = sb3.PPO(
+    model = AlgoCls(
         "CnnPolicy",
         pong(work),
         n_steps=work.n_steps,
@@ -60,26 +69,39 @@ def a2c_pong(work: Workload, clock: Clock) -> None:
     sb3.A2C("CnnPolicy", pong(work), n_steps=work.n_steps, device="cpu").learn(ENDLESS, callback=OnRollout(clock))
 
 
-def dqn_pong(work: Workload, clock: Clock) -> None:
-    """DQN over stacked frames."""
-    model = sb3.DQN(
-        "CnnPolicy",
-        pong(work),
+def dqn(AlgoCls: Any, policy: str, env: Any, work: Workload, clock: Clock, **policy_kwargs: Any) -> None:
+    """DQN over whole observations."""
+    torch.set_num_threads(work.cores)
+    model = AlgoCls(
+        policy,
+        env,
         batch_size=work.batch_size,
         buffer_size=REPLAY_SIZE,
         learning_starts=work.min_steps_learn,
         train_freq=work.n_steps,
         gradient_steps=work.updates,
         learning_rate=1e-4,
+        target_update_interval=DQN_TARGET_INTERVAL,
+        policy_kwargs=policy_kwargs,
         device="cpu",
     )
     model.learn(ENDLESS, callback=OnRollout(clock))
 
 
-def ppo_vector(env: str, work: Workload, clock: Clock) -> None:
+def dqn_pong(AlgoCls: Any, work: Workload, clock: Clock) -> None:
+    """DQN with the Nature network over stacked frames."""
+    dqn(AlgoCls, "CnnPolicy", pong(work), work, clock)
+
+
+def dqn_cartpole(AlgoCls: Any, work: Workload, clock: Clock) -> None:
+    """DQN with a network of 64 x 64."""
+    dqn(AlgoCls, "MlpPolicy", "CartPole-v1", work, clock, net_arch=[64, 64])
+
+
+def ppo_vector(AlgoCls: Any, env: str, work: Workload, clock: Clock) -> None:
     """PPO with two networks of 64 x 64."""
     torch.set_num_threads(1)
-    model = sb3.PPO(
+    model = AlgoCls(
         "MlpPolicy",
         make_vec_env(env, work.n_envs),
         n_steps=work.n_steps,
@@ -152,21 +174,35 @@ def replay_pong(work: Workload, clock: Clock) -> None:
         replay.sample(work.batch_size)
 
 
+def replay_half_cheetah(work: Workload, clock: Clock) -> None:
+    """Draw HalfCheetah's transitions."""
+    spaces = gymnasium.make("HalfCheetah-v5")
+    replay = ReplayBuffer(REPLAY_SIZE, spaces.observation_space, spaces.action_space)
+    vector, action, zero = np.zeros((1, 17)), np.zeros((1, 6), np.float32), np.zeros(1, np.float32)
+    for _ in range(REPLAY_SIZE):
+        replay.add(vector, vector, action, zero, zero, [{}])
+    for i in count():
+        clock.tick(i * work.batch_size)
+        replay.sample(work.batch_size)
+
+
 if __name__ == "__main__":
     run_from_command_line(
         {
-            "ppo_pong": ppo_pong,
+            "ppo_pong": partial(ppo_pong, sb3.PPO),
             "a2c_pong": a2c_pong,
-            "dqn_pong": dqn_pong,
-            "ppo_cartpole": lambda work, clock: ppo_vector("CartPole-v1", work, clock),
-            "ppo_half_cheetah": lambda work, clock: ppo_vector("HalfCheetah-v5", work, clock),
-            "sac_two_cores": lambda work, clock: off_policy(sb3.SAC, work, clock),
-            "sac_half_cheetah": lambda work, clock: off_policy(sb3.SAC, work, clock),
-            "td3_half_cheetah": lambda work, clock: off_policy(sb3.TD3, work, clock),
-            "ddpg_half_cheetah": lambda work, clock: off_policy(sb3.DDPG, work, clock),
+            "dqn_pong": partial(dqn_pong, sb3.DQN),
+            "dqn_cartpole": partial(dqn_cartpole, sb3.DQN),
+            "ppo_cartpole": partial(ppo_vector, sb3.PPO, "CartPole-v1"),
+            "ppo_half_cheetah": partial(ppo_vector, sb3.PPO, "HalfCheetah-v5"),
+            "sac_two_cores": partial(off_policy, sb3.SAC),
+            "sac_half_cheetah": partial(off_policy, sb3.SAC),
+            "td3_half_cheetah": partial(off_policy, sb3.TD3),
+            "ddpg_half_cheetah": partial(off_policy, sb3.DDPG),
             "sampling_pong": sampling_pong,
             "sampling_cartpole": sampling_cartpole,
             "replay_pong": replay_pong,
-            "start": lambda work, clock: ppo_vector("CartPole-v1", work, clock),
+            "replay_half_cheetah": replay_half_cheetah,
+            "start": partial(ppo_vector, sb3.PPO, "CartPole-v1"),
         }
     )

@@ -56,6 +56,10 @@ WORKLOADS = {
         "R2D1, Pong: an update of 8 sequences of 40 + 80 every 960 steps, 16 environments, two cores",
         n_envs=16, cores=2, n_steps=60, warm_up=4_800, batch_size=8, min_steps_learn=3_840,
     ),
+    "dqn_cartpole": Workload(
+        "DQN, CartPole: an update of 32 every step, one environment, networks of 64 x 64, one core",
+        n_envs=1, cores=1, warm_up=400, batch_size=32, min_steps_learn=300,
+    ),
     "ppo_cartpole": Workload(
         "PPO, CartPole: 8 x 128 steps, 10 epochs of 16 minibatches, networks of 64 x 64, one core",
         n_envs=8, cores=1, n_steps=128, warm_up=2_048, epochs=10, batch_size=64,
@@ -89,8 +93,12 @@ WORKLOADS = {
         n_envs=16, cores=2, n_steps=128, warm_up=4_096,
     ),
     "replay_pong": Workload(
-        "Replay only: batches of 32 stacks of 4 frames and their next, from 50,000 rows, one core",
+        "Replay only, Pong: batches of 32 stacks of 4 frames and their next, from 50,000 rows, one core",
         n_envs=8, cores=1, warm_up=3_200, batch_size=32,
+    ),
+    "replay_half_cheetah": Workload(
+        "Replay only, HalfCheetah: batches of 256 transitions from 20,000 rows, one core",
+        n_envs=1, cores=1, warm_up=25_600, batch_size=256,
     ),
     "start": Workload(
         "Start: from the command to the end of the first iteration of PPO on CartPole, one core",
@@ -99,6 +107,8 @@ WORKLOADS = {
 }  # fmt: skip
 REPLAY_SIZE = 20_000
 """Rows, for the off-policy workloads."""
+DQN_TARGET_INTERVAL = 1_000
+"""Steps between two copies to DQN's target network."""
 REPLAY_ONLY_SIZE = 50_000
 
 
