@@ -208,7 +208,7 @@ def test_hindsight_is_what_learns() -> None:
             double_dqn=True,
         )
         agent = DqnAgent(eps_init=0.5, eps_final=0.05, eps_eval=0.0, model_kwargs=dict(hidden_sizes=128))
-        evaluation = dict(eval_n_envs=8, eval_max_trajectories=40)
+        evaluation: dict[str, Any] = dict(eval_n_envs=8, eval_max_trajectories=40)
         sampler = set_up(algo, agent, Flip, dict(n_bits=8), B=8, n_itr=32, **evaluation)
         for itr in range(32):
             optimize(algo, itr, sampler.obtain_samples(itr)[0])

@@ -91,7 +91,7 @@ def expected_with_goal(row: Row, n: int, goal: float, terminates: bool) -> dict[
         "agent_inputs.observation.desired_goal": goal,
         "target_inputs.observation.achieved_goal": steps[i + k].number,
         "target_inputs.observation.desired_goal": goal,
-        "action": row.step.action,
+        "action": row.step.action or 0.0,
     }
 
 
@@ -140,7 +140,7 @@ def test_every_transition_equals_that_of_a_search(seed, B, n, T, written, strate
 
 
 @pytest.mark.parametrize("strategy", ["future", "final", "episode"])
-def test_goals_are_drawn_evenly_from_all_that_may_be(strategy: str) -> None:
+def test_goals_are_drawn_evenly_from_all_that_may_be(strategy: Any) -> None:
     run = make_run(3, 2, 60)
     rows = with_goals(run)
     replay = goal_replay(rows, 25, Hindsight(strategy=strategy, n_goals=3, compute_reward=reward_of))
@@ -148,7 +148,8 @@ def test_goals_are_drawn_evenly_from_all_that_may_be(strategy: str) -> None:
     held = range(35, 60)
     row = max((r for r in run.lists[1] if r.t in held[1:-1]), key=lambda r: len(goals_of(r, run, held, strategy)))
     t, b = np.full(4000, row.t % 25), np.ones(4000, int)
-    goals = replay.reading.read(replay.storage, t, b, 0.9).agent_inputs.observation.desired_goal[:, 0]
+    batch: Any = replay.reading.read(replay.storage, t, b, 0.9)
+    goals = batch.agent_inputs.observation.desired_goal[:, 0]
     may_be = goals_of(row, run, held, strategy)
     assert len(may_be) > 3 or strategy == "final"
     counts = np.array([(goals == goal).sum() for goal in [SET, *may_be]])
@@ -171,10 +172,10 @@ def test_ends_are_found_in_long_episodes_around_the_ring() -> None:
 def test_a_state_goes_on_alike_with_priorities_too() -> None:
     rows = with_goals(make_run(1, 2, 80))
     for index in (None, PrioritizedIndex):
-        pair = [goal_replay(rows, 30, Hindsight(compute_reward=reward_of), seed=seed, index=index) for seed in (0, 1)]
-        pair[0].append_samples(rows[:50])
-        pair[0].sample_batch(5)
-        assert_goes_on_alike(*pair, rows[50:])
+        one, other = (goal_replay(rows, 30, Hindsight(compute_reward=reward_of), seed=i, index=index) for i in (0, 1))
+        one.append_samples(rows[:50])
+        one.sample_batch(5)
+        assert_goes_on_alike(one, other, rows[50:])
 
 
 def test_the_rows_stay_as_they_were_and_a_deep_copy_shares_the_functions() -> None:
@@ -185,7 +186,8 @@ def test_the_rows_stay_as_they_were_and_a_deep_copy_shares_the_functions() -> No
     np.testing.assert_array_equal(replay.storage.rows.reward, rows.reward)
     assert (replay.storage.field("desired_goal", np.arange(40), np.zeros(40, int)) == SET).all()
     other = copy.deepcopy(replay)
-    assert other.reading.hindsight is replay.reading.hindsight
+    assert isinstance(replay.reading, HindsightTransitions)
+    assert copy.deepcopy(replay.reading).hindsight is replay.reading.hindsight
     assert_same_batches(other.sample_batch(20), replay.sample_batch(20))
 
 
