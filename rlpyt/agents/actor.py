@@ -9,7 +9,7 @@ import torch
 
 from rlpyt.agents.networks import rnn_to_rows
 from rlpyt.core import Actor, Agent
-from rlpyt.models import NoisyLinear, draw_randomness, set_training
+from rlpyt.models import NoisyLinear, RandomModule, set_training
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.types import AgentStep, StateDict
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, buffer_to
@@ -68,11 +68,12 @@ class ModelActor(Actor):
     def begin(self, itr: int, deterministic: bool = False) -> None:
         """Make ready for a batch or an evaluation."""
         agent, networks = self.agent, self.agent.networks
-        if any(network.training for network in networks.acting.children()):
+        if any([network.training for network in networks.acting.values()]):
             set_training(networks.acting, False)
         self.itr, self.deterministic = itr, deterministic
         self.rnn_state = buffer_to(self.rnn_state, networks.device)
-        draw_randomness(agent.model, None)
+        for layer in networks.layers.of(agent.model, RandomModule):
+            layer.draw(None)
         self._noisy_layers = [] if self.evaluation else agent.exploration.noisy_layers()
         if self.evaluation:
             if not self.by_hand:

@@ -17,14 +17,14 @@ from rlpyt.core import AgentNetworks
 from rlpyt.models import (
     Encoder,
     Model,
+    RandomModule,
     copy_streams,
-    draw_randomness,
     join_replicas,
     set_streams,
     set_training,
-    update_target,
     uses_prev_action,
 )
+from rlpyt.models.utils import LayerFinder, move_weights
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple, namedarraytuple
 from rlpyt.types import AgentInputs, StateDict
 from rlpyt.utils.arrays import buffer_func, buffer_to
@@ -130,6 +130,7 @@ class Networks(AgentNetworks):
         """Begin without networks, on the CPU: a run that stopped before it learned may have placed them elsewhere."""
         self.device, self.compute = torch.device("cpu"), ComputeSettings()
         self.acting, self.learning = nn.ModuleDict(), nn.ModuleDict()
+        self.layers = LayerFinder()
         self.recurrent = False
         self.masks: ActionMasks | None = None
         self.encode: Callable[[Buffer], Buffer] = _same
@@ -165,10 +166,13 @@ class Networks(AgentNetworks):
 
     def named(self, name: str) -> nn.Module:
         """Return a network by its key, or a part of it, such as "model.body"."""
-        key, _, part = name.partition(".")
+        for part in (self.acting, self.learning):
+            if (network := part._modules.get(name)) is not None:  # quick, as this is asked for at every step
+                return network
+        key, _, path = name.partition(".")
         for networks in (self.acting, self.learning):
             if key in networks:
-                return networks[key].get_submodule(part)
+                return networks[key].get_submodule(path)
         raise AttributeError(
             f"{self._owner} has no network {name!r}: it is not initialised, or is a worker's copy, or a subclass names "
             "another one."
@@ -265,8 +269,9 @@ class Networks(AgentNetworks):
     def update_targets(self, tau: float = 1.0) -> None:
         """Move the targets by the fraction `tau` to the networks that they follow; 1 copies."""
         self.check_built()
-        for target, network in self.targets:
-            update_target(self.named(target), self.named(network), tau)
+        for pair in self.targets:
+            target, network = (self.layers.of(self.named(name), nn.Module) for name in pair)
+            move_weights(target, network, tau)
 
     def join(self, replicas: Replicas) -> None:
         """Connect the normalisers, which then pool the batches of all replicas."""
@@ -274,17 +279,26 @@ class Networks(AgentNetworks):
             join_replicas(network, replicas)
 
     def update_obs_rms(self, observation: Buffer, valid: torch.Tensor | None = None) -> None:
-        """Update the normalisers of network and target, which are the same, by a batch of observations."""
+        """Update the normalisers of the network by a batch of observations; those of the target become the same."""
+        network, *targets = map(self.named, self.unrolled)
+        if not isinstance(network, Model):
+            return
         if self.masks is not None:
             observation = self.masks.hidden(observation)
-        for network in map(self.named, self.unrolled):
-            if isinstance(network, Model):
-                network.update_obs_rms(observation, valid)
+        before = [(x, x._version) for x in self.layers.buffers(network)]  # how often each was written to
+        network.update_obs_rms(observation, valid)
+        after = self.layers.buffers(network)
+        changed = [i for i, (x, n) in enumerate(before) if after[i] is not x or x._version != n]
+        for target in targets if changed else ():
+            own = self.layers.buffers(target)
+            for i in changed:
+                own[i].copy_(after[i].detach())
 
     def draw_randomness(self, generator: torch.Generator | None) -> None:
         """Draw what the networks are random in (noisy layers, IQN's fractions, dropout); None turns it off."""
         for network in self.modules():
-            draw_randomness(network, generator)
+            for layer in self.layers.of(network, RandomModule):  # type: ignore[type-abstract]
+                layer.draw(generator)
 
     def rewinder(self) -> Callable[[], None]:
         """Return an undo function for random streams and buffers; see `rlpyt.core.AgentNetworks`."""
@@ -310,7 +324,7 @@ class Networks(AgentNetworks):
         clone = copy.copy(self)
         clone.device = torch.device("cpu")
         acting, clone.numbers = copy.deepcopy((self.acting, self.numbers))
-        clone.acting, clone.learning = acting.cpu(), nn.ModuleDict()
+        clone.acting, clone.learning, clone.layers = acting.cpu(), nn.ModuleDict(), LayerFinder()
         clone.unrolled, clone.with_dropout, clone.targets = self.unrolled[:1], ["model"], []
         clone._readers = tuple(name for name in self._readers if name.partition(".")[0] in self.acting)
         return clone

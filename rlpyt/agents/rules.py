@@ -98,7 +98,7 @@ class EpsilonGreedyExploration(Exploration):
 
     def noisy_layers(self) -> list[NoisyLinear]:
         """Return the noisy layers of the network."""
-        return [layer for layer in self.agent.model.modules() if isinstance(layer, NoisyLinear)]
+        return self.agent.networks.layers.of(self.agent.model, NoisyLinear)
 
     def action(self, output: Buffer, actor: ModelActor) -> Buffer:
         """Return the best actions by q [B, A], and random ones with probability epsilon."""
@@ -111,9 +111,12 @@ class EpsilonGreedyExploration(Exploration):
         if agent.eps_train is not None:
             return torch.tensor(agent.numbers["eps_train"], dtype=torch.float32)
         actor = actor or agent.by_hand.actor
-        final = self._final_epsilon(actor.global_B)
-        final = final if agent.eps_final_min is None else final[actor.env_ranks]
-        return agent.eps_init + agent.fraction * (final - agent.eps_init)
+        # In numpy, as every batch begins with this, and may be one row.
+        if agent.eps_final_min is None:
+            final = np.array([agent.eps_final], np.float32)
+        else:
+            final = self._final_epsilon(actor.global_B).numpy()[actor.env_ranks]
+        return torch.from_numpy(agent.eps_init + agent.fraction * (final - agent.eps_init))
 
     def mean_epsilon(self, fraction: float, n_envs: int) -> float:
         """Return the mean epsilon over all environments of a run."""

@@ -69,7 +69,7 @@ class ReplayFeed:
             check_images(type(algo).__name__, int(algo.random_shift), example_inputs(self.agent.env_spaces)[0])
         algo.min_itr_learn = max(0, math.ceil(algo.min_steps_learn / algo.steps_per_itr) - 1)
         algo.lock, self._is_appended_apart = run.lock, False
-        self._thread: ReplayThread[tuple[Buffer, CopyToDevice]] | None = None
+        self._thread: ReplayThread[tuple[Buffer, CopyToDevice | None]] | None = None
         vars(algo).pop("replay", None)
         rng = numpy_generator(run.seed, Role.ALGO, run.rank)
         algo.initialize_replay_buffer(run.example, run.batch_spec, run.world_size, rng)
@@ -182,9 +182,11 @@ class ReplayFeed:
             finally:
                 self._thread = None
 
-    def _draw(self) -> tuple[Buffer, CopyToDevice]:
-        """Return a batch as it was drawn, and the copy to the agent's device of all that is needed there."""
+    def _draw(self) -> tuple[Buffer, CopyToDevice | None]:
+        """Return a batch as it was drawn, and the copy of what is needed on the agent's device; None on the CPU."""
         drawn = self.replay.sample_batch(self._draws)
+        if self.agent.device.type == "cpu":
+            return drawn, None
         return drawn, CopyToDevice(drawn._replace(**dict.fromkeys(self._stays_on_cpu())), self.agent.device)
 
     def _stays_on_cpu(self) -> tuple[str, ...]:
@@ -193,7 +195,9 @@ class ReplayFeed:
 
     def _drawn_batch(self) -> Buffer:
         drawn, copy = self._draw() if self._thread is None else self._thread.next_batch()
-        batch = copy.arrived()._replace(**{name: drawn[name] for name in self._stays_on_cpu()})
+        batch = drawn
+        if copy is not None:
+            batch = copy.arrived()._replace(**{name: drawn[name] for name in self._stays_on_cpu()})
         rows = self.algo.global_rows
         if rows.alone:
             return batch

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import nn
+
+M = TypeVar("M", bound=nn.Module)
 
 
 def as_sizes(sizes: int | Sequence[int] | None) -> list[int]:
@@ -50,7 +53,6 @@ def init_orthogonal(module: nn.Module, gain: float = 2**0.5) -> None:
                     nn.init.orthogonal_(parameter, 1.0 if isinstance(layer, nn.RNNBase) else gain)
 
 
-@torch.no_grad()
 def update_target(target: nn.Module, model: nn.Module, tau: float = 1.0) -> None:
     """Move the weights of a target network by the fraction tau towards those of another network, in place.
 
@@ -66,8 +68,14 @@ def update_target(target: nn.Module, model: nn.Module, tau: float = 1.0) -> None
     Raises:
         ValueError: if tau is out of range, or the numbers of weights or buffers differ.
     """
+    move_weights(layers(target), layers(model), tau)
+
+
+@torch.no_grad()
+def move_weights(target: Sequence[nn.Module], model: Sequence[nn.Module], tau: float) -> None:
+    """Do what `update_target` does, with the layers of two networks."""
     # By order and not by name: building two state_dicts takes longer than updating a small network.
-    (own, own_buffers), (new, new_buffers) = (weights_and_buffers(module) for module in (target, model))
+    (own, own_buffers), (new, new_buffers) = (weights_and_buffers(network) for network in (target, model))
     if not 0.0 <= tau <= 1.0 or len(own) != len(new) or len(own_buffers) != len(new_buffers):
         raise ValueError(
             f"update_target: got tau {tau}, {len(own)} weights and {len(own_buffers)} buffers to move to {len(new)} "
@@ -103,21 +111,64 @@ def scale_grad(x: torch.Tensor, scale: float) -> torch.Tensor:
 def layers(network: nn.Module) -> list[nn.Module]:
     """Return all layers, each once, as `network.modules()` does."""
     found: dict[nn.Module, None] = {}
-    rest = [network]
+    rest: list[nn.Module | None] = [network]
     while rest:
         layer = rest.pop()
-        if layer not in found:
+        if layer is not None and layer not in found:
             found[layer] = None
-            rest += [child for child in reversed(layer._modules.values()) if child is not None]
+            if children := layer._modules:
+                rest += reversed(children.values())
     return list(found)
 
 
-def weights_and_buffers(network: nn.Module) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Return parameters and buffers, each once, as `network.parameters()` and `network.buffers()` do."""
-    parts = layers(network)
-    weights = {id(x): x for layer in parts for x in layer._parameters.values() if x is not None}
-    buffers = {id(x): x for layer in parts for x in layer._buffers.values() if x is not None}
-    return list(weights.values()), list(buffers.values())
+class LayerFinder:
+    """Layers of networks, found once, and again when a layer of the network has got another part or lost one.
+
+    To look whether that is so takes a third of the time of a walk. The networks are kept as long as the finder is.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[nn.Module, _Known] = {}
+
+    def of(self, network: nn.Module, Kind: type[M]) -> list[M]:
+        """Return the layers of a network that are of a kind, each once, in the order of `network.modules()`."""
+        by_kind = self._now(network).by_kind
+        if Kind not in by_kind:
+            by_kind[Kind] = [layer for layer in by_kind[nn.Module] if isinstance(layer, Kind)]
+        return cast(list[M], by_kind[Kind])
+
+    def buffers(self, network: nn.Module) -> list[torch.Tensor]:
+        """Return the buffers of a network, each once, in the order of `network.buffers()`."""
+        return _each_once(self._now(network).buffers)
+
+    def _now(self, network: nn.Module) -> _Known:
+        known = self._known.get(network)
+        if known is None or known.children() != known.found:
+            known = self._known[network] = _Known(network)
+        return known
+
+
+class _Known:
+    """Layers of a network, and the parts by which it is seen whether they are still its layers."""
+
+    def __init__(self, network: nn.Module) -> None:
+        found = layers(network)
+        self.by_kind: dict[type[nn.Module], list[nn.Module]] = {nn.Module: found}
+        self.buffers = [layer._buffers for layer in found]
+        self._parts = [layer._modules for layer in found]
+        self.found = self.children()
+
+    def children(self) -> list[nn.Module | None]:
+        return [*chain.from_iterable(map(dict.values, self._parts))]
+
+
+def weights_and_buffers(parts: Sequence[nn.Module]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Return the parameters and the buffers of all layers of a network, each once, in the order of torch's methods."""
+    return _each_once([layer._parameters for layer in parts]), _each_once([layer._buffers for layer in parts])
+
+
+def _each_once(of_layers: Sequence[Mapping[str, torch.Tensor | None]]) -> list[torch.Tensor]:
+    return list({id(x): x for of_layer in of_layers for x in of_layer.values() if x is not None}.values())
 
 
 def set_training(network: nn.Module, training: bool) -> None:

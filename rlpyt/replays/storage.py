@@ -121,28 +121,30 @@ class RowStorage:
         t = self._check(rows)
         if not t:
             return
-        skipped = max(t - self.T, 0)
-        T_idxs = (self.written + np.arange(skipped, t)) % self.T
-        keepers = buffer_leaves(self._observations)
-        leaves = [leaf[skipped:] for leaf in buffer_leaves(rows.observation)]
+        goes_on, steps = t <= self.T, rows.valid[0]
+        rows = rows if goes_on else rows[t - self.T :]
+        written, n = self.written, min(t, self.T)
+        begin = (written + t - n) % self.T
+        T_idxs = np.arange(begin, begin + n) % self.T
+        at = slice(begin, begin + n) if begin + n <= self.T else T_idxs  # by a slice is quicker
+        keepers, leaves = buffer_leaves(self._observations), buffer_leaves(rows.observation)
         follow = first is None or self._followed_by(first)
-        goes_on = follow and not skipped
-        checked = [keeper.check(leaf, goes_on) for keeper, leaf in zip(keepers, leaves, strict=True)]
-        self._written[1:] = False, self.written + t
+        checked = [keeper.check(leaf, follow and goes_on) for keeper, leaf in zip(keepers, leaves, strict=True)]
+        self._written[1], self._written[2] = False, written + t
         if first is not None and not follow:
             self._end_newest(first)
         for keeper, *observations in zip(keepers, leaves, checked, strict=True):
             keeper.write(T_idxs, *observations)
         for copy in buffer_leaves(self._copies):
             copy.write(T_idxs)
-        if self.held:
-            last = (self.written - 1) % self.T
-            self.rows.truncated[last] |= self.rows.valid[last] & ~self.rows.terminated[last] & ~rows.valid[0]
-        self.rows[T_idxs] = rows._replace(**_KEPT_ELSEWHERE)[skipped:]
+        if written and not steps.all():
+            last = (written - 1) % self.T
+            self.rows.truncated[last] |= self.rows.valid[last] & ~self.rows.terminated[last] & ~steps
+        self.rows[at] = rows._replace(**_KEPT_ELSEWHERE)
         if self._rnn_states is not None:
             kept = np.flatnonzero(T_idxs % self.rnn_state_interval == 0)
             for dest, leaf in zip(buffer_leaves(self._rnn_states), buffer_leaves(rows.prev_rnn_state), strict=True):
-                dest[T_idxs[kept] // self.rnn_state_interval] = leaf[skipped + kept]
+                dest[T_idxs[kept] // self.rnn_state_interval] = leaf[kept]
         self._written[0] += t
 
     def _left_out(self) -> dict[str, None]:

@@ -86,7 +86,8 @@ def numpify_buffer(buffer: Buffer) -> Buffer:
 
 
 def _numpy(x: torch.Tensor) -> np.ndarray:
-    x = x.detach().cpu()
+    if x.requires_grad or not x.is_cpu:
+        x = x.detach().cpu()
     return (x.float() if x.dtype == torch.bfloat16 else x).numpy()
 
 

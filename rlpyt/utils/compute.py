@@ -104,8 +104,11 @@ def have_images(observations: Buffer) -> bool:
 @contextmanager
 def torch_threads(n: int | None) -> Iterator[None]:
     """Compute with n torch threads in the block, and restore their number afterwards; None leaves it."""
+    if n is None:
+        yield
+        return
     before = torch.get_num_threads()
-    torch.set_num_threads(n or before)
+    torch.set_num_threads(n)
     try:
         yield
     finally:

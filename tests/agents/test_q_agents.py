@@ -28,7 +28,7 @@ from rlpyt.agents import (
     Td3Agent,
 )
 from rlpyt.algos import DQN, QRDQN
-from rlpyt.models import NoisyLinear
+from rlpyt.models import NoisyLinear, QModel
 from rlpyt.spaces import EnvSpaces
 from tests.agents.acting_copies import Elsewhere
 from tests.agents.agent_kinds import Sampled
@@ -350,3 +350,37 @@ def test_what_an_agent_lacks_before_initialize_is_told(AgentCls):
         agent.update_target()
     with pytest.raises(AttributeError, match=f"{AgentCls.__name__} has no network '(model|target)': it is not init"):
         agent.q_parameters() if AgentCls is SacAgent else agent.target_model
+
+
+class Counting(QModel):
+    """Q model that counts its calls, and puts a new tensor in the place of one of its own statistics."""
+
+    calls = 0
+    seen: torch.Tensor
+    kept: torch.Tensor
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs, normalize_observation=True)
+        self.register_buffer("seen", torch.zeros(()))
+        self.register_buffer("kept", torch.zeros(()))
+
+    def update_obs_rms(self, observation: Any, valid: torch.Tensor | None = None) -> None:
+        """Count."""
+        super().update_obs_rms(observation, valid)
+        type(self).calls += 1
+        self.seen = self.seen + 1
+
+
+def test_statistics_of_observations_are_computed_once_and_the_target_has_them_too() -> None:
+    agent = DqnAgent(Counting, model_kwargs=SMALL)
+    agent.initialize(EnvSpaces(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)))
+    agent.model.get_buffer("kept").add_(1)  # which no update of the statistics changes: it waits for that of the target
+    x = torch.randn(5, 2, 3)
+    for n in range(3):
+        agent.update_obs_rms(x[n:], torch.rand(5 - n, 2) < 0.7)
+    assert Counting.calls == agent.model.get_buffer("seen") == 3
+    own, of_target = (dict(network.named_buffers()) for network in (agent.model, agent.target_model))
+    assert of_target.pop("kept") != own.pop("kept")
+    assert {"seen", "encoder.rms.mean", "encoder.rms.var", "encoder.rms.count"} <= own.keys()
+    assert all(torch.equal(x, of_target[name]) and x is not of_target[name] for name, x in own.items())
+    assert own["encoder.rms.count"] > 5

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from rlpyt.models import set_training
-from rlpyt.models.utils import layers, weights_and_buffers
+from rlpyt.models.utils import LayerFinder, layers, weights_and_buffers
 
 
 class Tied(nn.Module):
@@ -65,7 +65,7 @@ class AsProperty(nn.Module):
 def test_layers_weights_and_buffers_are_those_of_torch_in_its_order() -> None:
     net = nn.Sequential(Tied(), nn.ReLU(), Tied())
     assert list(map(id, layers(net))) == list(map(id, net.modules()))
-    weights, buffers = weights_and_buffers(net)
+    weights, buffers = weights_and_buffers(layers(net))
     assert list(map(id, weights)) == list(map(id, net.parameters()))
     assert list(map(id, buffers)) == list(map(id, net.buffers()))
     assert len(buffers) == 2 * 4
@@ -92,3 +92,33 @@ def test_a_layer_whose_mode_is_frozen_by_hand_stays_in_it() -> None:
     set_training(net, True)
     assert net.training
     assert not frozen.training
+
+
+def test_a_finder_follows_layers_that_are_put_in_taken_out_and_exchanged() -> None:
+    net, finder = nn.Sequential(Tied(), nn.ReLU(), Tied()), LayerFinder()
+
+    def check() -> None:
+        assert list(map(id, finder.of(net, nn.Module))) == list(map(id, net.modules()))
+        assert list(map(id, finder.of(net, nn.Linear))) == [id(x) for x in net.modules() if isinstance(x, nn.Linear)]
+        assert list(map(id, finder.buffers(net))) == list(map(id, net.buffers()))
+
+    check()
+    net.append(nn.BatchNorm1d(2))
+    check()
+    net[0].tied = nn.Linear(3, 3)  # deep inside, as many layers as before
+    check()
+    del net[1]
+    check()
+    net[0].no_layer = nn.Linear(2, 2)
+    check()
+    net[0].register_buffer("count", torch.ones(()))  # a buffer in the place of another
+    check()
+
+
+def test_a_finder_looks_for_layers_again_only_where_they_have_changed() -> None:
+    net, finder = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), LayerFinder()
+    found = finder.of(net, nn.Linear)
+    assert finder.of(net, nn.Linear) is found
+    net[0] = nn.Linear(2, 2)
+    assert finder.of(net, nn.Linear) == [net[0]]
+    assert finder.of(nn.Linear(2, 2), nn.Linear) != [net[0]]  # of another network
