@@ -18,6 +18,7 @@ import torch
 from rlpyt.core import Replay
 from rlpyt.types import Places, StateDict
 from rlpyt.utils.arrays import buffer_func
+from rlpyt.utils.reductions import FlatPass
 from rlpyt.utils.replicas import Replicas
 
 T = TypeVar("T")
@@ -78,16 +79,7 @@ class ThreadReplicas(Replicas):
                 tensor.copy_(value)
 
     def backward_pass(self, parameters: Sequence[torch.nn.Parameter]) -> Callable[[torch.Tensor], None]:
-        backward = super().backward_pass(parameters)
-
-        def run(loss: torch.Tensor) -> None:
-            backward(loss)
-            own = [None if p.grad is None else p.grad.clone() for p in parameters]
-            for parameter, grads in zip(parameters, zip(*self.exchange("backward", own), strict=True), strict=True):
-                known = [grad for grad in grads if grad is not None]
-                parameter.grad = torch.stack(known).sum(0) / self.world_size if known else None
-
-        return run
+        return FlatPass(parameters, lambda flat: flat.copy_(self.total(flat)), self.world_size)
 
 
 def in_threads(work: Callable[[ThreadReplicas], T], world_size: int = 2) -> list[Any]:

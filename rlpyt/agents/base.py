@@ -21,6 +21,7 @@ from rlpyt.agents.networks import Held, Network, Networks, Numbers, check_state
 from rlpyt.agents.own_models import new_model
 from rlpyt.agents.rules import Exploration, Head
 from rlpyt.core import Agent, example_inputs
+from rlpyt.distributions import ActionUnits
 from rlpyt.envs import EnvAdapter
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.old_rlpyt import check_class, compat
@@ -216,7 +217,10 @@ class BaseAgent(Settings, Scheduled, Agent):
     def to_device(self, settings: ComputeSettings) -> None:
         """Move the networks to the device, in the precision and memory format of the run."""
         self.networks.to_device(settings)
-        self.networks.encode_by(getattr(self, "distribution", None))  # see `ModelActor`
+        distribution = getattr(self, "distribution", None)
+        if isinstance(distribution, ActionUnits):
+            distribution.units_on(self.device)
+        self.networks.encode_by(distribution)  # see `ModelActor`
 
     def acting_copy(self) -> Self:
         """Return a copy on the CPU that acts in another process, with weights of its own."""

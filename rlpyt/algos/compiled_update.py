@@ -191,8 +191,9 @@ def _why_not_captured(error: Exception) -> str:
     if isinstance(error, exc.FailOnRecompileLimitHit):
         limit = importlib.import_module("torch._dynamo.config").recompile_limit
         return f"torch has compiled it {limit} times and would go on, as something in it, such as a number, changes"
-    first, *_ = [*str(error).splitlines(), ""]
-    return f"torch cannot capture it: {first}" if isinstance(error, exc.TorchDynamoException) else ""
+    first, second, *_ = [*str(error).splitlines(), "", ""]
+    what = f"{first} {second}" if first.endswith(":") else first
+    return f"torch cannot capture it: {what.strip()}" if isinstance(error, exc.TorchDynamoException) else ""
 
 
 def _hidden_fields(buffer: Buffer) -> Iterator[str]:

@@ -94,6 +94,10 @@ class GradientDescent:
             NotInGraph: if torch cannot capture the step of this optimiser.
         """
         self._set_rates(learning_rate)
+        if self._replicas.world_size > 1 and (trained := [x for x in self.parameters if x.requires_grad]):
+            self._backward_pass(
+                trained
+            )  # all make it together; a replica that leaves compiled code alone goes on by it
         refuse_hooks(self.optimizer)
         scales = self._lr_scales()
         if self._graph is None or not self._graph.is_of(self.optimizer, scales):

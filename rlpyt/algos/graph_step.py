@@ -59,8 +59,13 @@ class GraphStep:
     def __init__(self, optimizer: torch.optim.Optimizer, lr_scales: list[float], replicas: Replicas) -> None:
         if type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW):
             raise NotInGraph(f"only steps of Adam and AdamW can be, and one of its is a {type(optimizer).__name__}")
-        self._mean = None if replicas.world_size == 1 else _mean_of(replicas)
+        if replicas.reduction != "flat":
+            raise NotInGraph(f"the gradients of replicas are averaged by reduction={replicas.reduction!r}, not 'flat'")
+        self._total = None if replicas.world_size == 1 else _total_of(replicas)
+        self._world_size = replicas.world_size
         self._groups = [_group(optimizer, *pair) for pair in zip(optimizer.param_groups, lr_scales, strict=True)]
+        if self._total is not None and len({row.parameter.dtype for group in self._groups for row in group.rows}) > 1:
+            raise NotInGraph("parameters of several dtypes are averaged one dtype after the other")
 
     def is_of(self, optimizer: torch.optim.Optimizer, lr_scales: list[float]) -> bool:
         """Return whether these are the tensors and settings of an optimiser: others may have been set since."""
@@ -79,10 +84,10 @@ class GraphStep:
         # None where the loss does not reach a parameter, which stays as it is; and all may be frozen for a while.
         grads: list[torch.Tensor | None] = []
         if parameters:
-            grads += torch.autograd.grad(loss, parameters, allow_unused=True)
+            grads += torch.autograd.grad(loss / self._world_size, parameters, allow_unused=True)
         of_others: list[tuple[_Row, torch.Tensor]] = []
-        if self._mean is not None and grads:
-            grads, of_others = _averaged(self._mean, rows, grads)
+        if self._total is not None and grads:
+            grads, of_others = _averaged(self._total, rows, grads)
         known = [grad for grad in grads if grad is not None]
         if not known:
             return torch.zeros_like(loss.detach())
@@ -90,7 +95,7 @@ class GraphStep:
         if isinstance(clip_grad_norm, torch.Tensor) or clip_grad_norm != math.inf:
             known = list(torch._foreach_mul(known, (clip_grad_norm / (norm + 1e-6)).clamp(max=1.0)))
         with torch.no_grad():
-            before = [(x, x.clone(), share) for row, share in of_others for x in row if x is not None]
+            before = [(x, x.clone(), n_reached) for row, n_reached in of_others for x in row if x is not None]
             for group in self._groups:
                 own, grads = grads[: len(group.rows)], grads[len(group.rows) :]
                 reached = [row for row, grad in zip(group.rows, own, strict=True) if grad is not None]
@@ -101,8 +106,8 @@ class GraphStep:
                     [row.square for row in reached], largest, [row.step for row in reached],
                     lr=group.lr_scale * learning_rate, foreach=True, capturable=True, **group.settings,
                 )  # fmt: skip
-            for x, was, share in before:
-                x.copy_(torch.where(share.to(x.device) > 0, x, was))
+            for x, was, n_reached in before:
+                x.copy_(torch.where(n_reached.to(x.device) > 0, x, was))
         return norm
 
 
@@ -120,29 +125,32 @@ def refuse_hooks(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _averaged(
-    mean: Callable[[list[torch.Tensor]], list[torch.Tensor]], rows: list[_Row], grads: list[torch.Tensor | None]
+    total: Callable[[list[torch.Tensor]], list[torch.Tensor]], rows: list[_Row], grads: list[torch.Tensor | None]
 ) -> tuple[list[torch.Tensor | None], list[tuple[_Row, torch.Tensor]]]:
-    """Return the replicas' mean gradients, and what the own loss does not reach with the share whose loss does."""
+    """Return the replicas' mean gradients, and what the own loss does not reach with how many losses do.
+
+    The replicas exchange what `FlatPass` does, as one of them may have left compiled code.
+    """
     there = torch.tensor([float(grad is not None) for grad in grads], device=rows[0].parameter.device)
     own = [torch.zeros_like(row.parameter) if grad is None else grad for row, grad in zip(rows, grads, strict=True)]
-    *means, share = mean([*own, there])
-    return [*means], [(row, share[i]) for i, row in enumerate(rows) if grads[i] is None]
+    *means, n_reached = total([*own, there])
+    return [*means], [(row, n_reached[i]) for i, row in enumerate(rows) if grads[i] is None]
 
 
 @cache
-def _mean_of(replicas: Replicas) -> Callable[[list[torch.Tensor]], list[torch.Tensor]]:
-    """Return an operator for graphs, which averages gradients over the replicas."""
-    name = f"rlpyt::mean_of_replicas_{next(_numbers)}"
+def _total_of(replicas: Replicas) -> Callable[[list[torch.Tensor]], list[torch.Tensor]]:
+    """Return an operator for graphs, which adds up gradients over the replicas."""
+    name = f"rlpyt::total_of_replicas_{next(_numbers)}"
 
-    def mean(grads: list[torch.Tensor]) -> list[torch.Tensor]:
-        flat = replicas.total(torch.cat([grad.flatten() for grad in grads])) / replicas.world_size
+    def total(grads: list[torch.Tensor]) -> list[torch.Tensor]:
+        flat = replicas.total(torch.cat([grad.flatten() for grad in grads]))
         pieces = flat.split([grad.numel() for grad in grads])
         # In the gradient's own order of memory, of which the graph has been told.
         return [torch.empty_like(x).copy_(piece.view(x.shape)) for x, piece in zip(grads, pieces, strict=True)]
 
     # torch reads the types of the arguments from the function, and not from texts.
-    mean.__annotations__ = {"grads": list[torch.Tensor], "return": list[torch.Tensor]}
-    operator = torch.library.custom_op(name, mean, mutates_args=())
+    total.__annotations__ = {"grads": list[torch.Tensor], "return": list[torch.Tensor]}
+    operator = torch.library.custom_op(name, total, mutates_args=())
     operator.register_fake(lambda grads: [torch.empty_like(grad) for grad in grads])
     return operator
 

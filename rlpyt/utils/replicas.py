@@ -17,6 +17,9 @@ class Replicas:
     the same calls in the same order; what they then return is the same in all of them.
     """
 
+    reduction: str = "flat"
+    """How gradients are averaged: as one tensor, or by torch's DistributedDataParallel ("ddp")."""
+
     def __init__(self, rank: int = 0, world_size: int = 1) -> None:
         self.rank, self.world_size = rank, world_size
 

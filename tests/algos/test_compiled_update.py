@@ -300,8 +300,15 @@ class UsedByFew(A2C):
         return loss + (self.own.sum() if self.replicas.rank < self.users else 0.0), metrics
 
 
+def leaves_compiled_code(algo: Any) -> None:
+    algo.own.register_hook(lambda grad: grad)
+
+
+@pytest.mark.parametrize("leaver", [None, 0])
 @pytest.mark.parametrize("users", others_nightly([0, 1, 2], (1,)))
-def test_a_parameter_that_few_replicas_use_moves_as_it_does_without_it(users, traced):
+def test_a_parameter_that_few_replicas_use_moves_as_it_does_without_it(users, leaver, traced):
+    """Also where one replica alone leaves compiled code after the first update, as a hook there makes it do."""
+
     def work(replicas: Any) -> Any:
         algo, agent = UsedByFew(OptimCls=torch.optim.AdamW), CategoricalPgAgent(model_kwargs=dict(hidden_sizes=8))
         algo.users, generator = users, torch.Generator().manual_seed(0)
@@ -313,8 +320,12 @@ def test_a_parameter_that_few_replicas_use_moves_as_it_does_without_it(users, tr
         with torch.no_grad():
             for x in agent.parameters():
                 x.copy_(0.3 * torch.randn(x.shape, generator=generator))
-        learn(algo, batches(sampler, 3), range(3))
-        assert algo.compiled.is_on == is_compiled
+        collected = batches(sampler, 3)
+        learn(algo, collected, range(1))
+        if replicas.rank == leaver:
+            leaves_compiled_code(algo)
+        learn(algo, collected, range(1, 3))
+        assert algo.compiled.is_on == (is_compiled and replicas.rank != leaver)
         return [x.detach() for x in (algo.own, *agent.parameters())]
 
     is_compiled = False

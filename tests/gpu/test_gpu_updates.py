@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from contextlib import nullcontext
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -78,7 +79,11 @@ def test_nothing_waits_for_the_device_inside_an_update(case, device, no_waiting,
     assert algo.update_counter > updates
 
 
-COMPILED = ("A2C", "PPO", "PPO images", "VTrace", "DQN", "DQN images there", "Rainbow", "QRDQN", "DDPG", "TD3", "SAC")
+IS_OLD = "isolate_recompiles" not in signature(torch.compile).parameters
+COMPILED = (
+    "A2C", "PPO", "PPO images", "VTrace", "DQN", "DQN images there", "Rainbow", "QRDQN", "DDPG", "SAC",
+    pytest.param("TD3", marks=pytest.mark.xfail(IS_OLD, reason="torch 2.11 generates no code of it for a GPU")),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("case", COMPILED)
