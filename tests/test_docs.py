@@ -26,6 +26,7 @@ from rlpyt.compat.methods import OLD_ATTRIBUTES, OLD_METHODS
 from rlpyt.compat.names import NAMES, SETTINGS
 from rlpyt.envs import AtariEnv
 from rlpyt.envs.info import RESERVED
+from rlpyt.functional import TARGETS_OUTSIDE
 from rlpyt.logging import logger_context, read_progress
 from rlpyt.logging.sinks import STATISTICS
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
@@ -212,7 +213,7 @@ def test_names_in_tables_exist(page: Path, public_names: set[str], columns: dict
     metrics = [
         *(AlgoCls.opt_info_fields for AlgoCls in ALGORITHMS),
         algos.CMAES.opt_info_fields,
-        ("lossBefore", "lossAfter"),
+        ("lossBefore", "lossAfter", TARGETS_OUTSIDE),
     ]
     before: list[Iterable[str]] = [*NAMES.values(), *OLD_METHODS.values(), *OLD_ATTRIBUTES.values(), SETTINGS]
     before += [STUDIES, *STUDIES.values(), *RENAMED.values()]

@@ -62,6 +62,7 @@ class ReadsReward(nn.Module):
 KINDS: dict[str, Any] = {
     "dqn": lambda: (DqnAgent(model_kwargs={**SMALL, **CONV, "dueling": True, "noisy": True}), IMAGE, DISCRETE),
     "c51": lambda: (CatDqnAgent(model_kwargs=SMALL, n_atoms=7), VECTOR, DISCRETE),
+    "hl_gauss": lambda: (DqnAgent(model_kwargs=SMALL, value_head="hl_gauss:-2,3,7"), VECTOR, DISCRETE),
     "qr": lambda: (QrDqnAgent(model_kwargs=SMALL, n_quantiles=5), VECTOR, DISCRETE),
     "iqn": lambda: (IqnAgent(model_kwargs={**SMALL, "n_acting_tau": 4}), VECTOR, DISCRETE),
     "categorical": lambda: (CategoricalPgAgent(model_kwargs={**SMALL, **CONV}), TREE, spaces.MultiDiscrete([3, 2])),
@@ -74,7 +75,7 @@ KINDS: dict[str, Any] = {
     "gru": lambda: (RecurrentSacAgent(feature_kwargs=FEATURES, **SIZES), VECTOR, BOX),
     "own": lambda: (PgAgent(ModelCls=ReadsReward), VECTOR, DISCRETE),
 }
-ONNX_TOO = ("dqn", "c51", "categorical", "gaussian", "sac", "td3", "lstm", "gru")
+ONNX_TOO = ("dqn", "c51", "hl_gauss", "categorical", "gaussian", "sac", "td3", "lstm", "gru")
 """Each takes a second or two to convert; a quantile network has no operation that these have not."""
 SIZES_OF_BATCHES = (1, 16)
 STEPS = 3

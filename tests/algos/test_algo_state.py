@@ -104,6 +104,9 @@ CASES: dict[str, Any] = {
     # Five updates between those of the policy, three an iteration: where a run is in between is part of its state.
     "TD3": lambda: (TD3(**QPG_KWARGS, policy_update_interval=5, prioritized_replay=True), Td3Agent(**MU_AND_Q)),
     "SAC": lambda: (SAC(**QPG_KWARGS), SacAgent(**MU_AND_Q)),
+    "PPO two-hot": lambda: (PPO(epochs=2), CategoricalPgAgent(value_head="two_hot:-3,4,8")),
+    "DQN HL-Gauss": lambda: (DQN(**DQN_KWARGS), DqnAgent(model_kwargs=SMALL, value_head="hl_gauss:-3,4,8")),
+    "SAC C51": lambda: (SAC(**QPG_KWARGS), SacAgent(**MU_AND_Q, value_head="c51:-3,4,8")),
     "SAC LSTM": lambda: (SAC(**QPG_SEQUENCE_KWARGS), RecurrentSacAgent(**MU_AND_Q, feature_kwargs=dict(rnn_size=8))),
     "DroQ": lambda: (
         SAC(**QPG_KWARGS, q_of_policy="mean", policy_update_interval=2),

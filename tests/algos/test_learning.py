@@ -73,10 +73,22 @@ CHAIN: dict[str, Any] = {  # number of iterations, algorithm, agent
         lambda: DQN(**CHAIN_DQN, **SOFT),
         lambda: DqnAgent(model_kwargs=dict(hidden_sizes=(32, 32), dueling=True)),
     ),
+    "DQN HL-Gauss": (
+        40,
+        lambda: DQN(**CHAIN_DQN, target_update_interval=50),
+        lambda: DqnAgent(model_kwargs=dict(hidden_sizes=(32, 32)), value_head="hl_gauss:-0.5,1.5,31"),
+    ),
+    "PPO two-hot": (
+        18,
+        lambda: PPO(learning_rate=3e-3, gae_lambda=0.95),
+        lambda: CategoricalPgAgent(value_head="two_hot:-0.5,1.5,31"),
+    ),
 }
 
 
-@pytest.mark.parametrize("case", others_nightly(CHAIN, ("PPO", "A2C LSTM", "DQN double, dueling, 3 steps")))
+@pytest.mark.parametrize(
+    "case", others_nightly(CHAIN, ("PPO", "A2C LSTM", "DQN double, dueling, 3 steps", "DQN HL-Gauss"))
+)
 def test_the_right_end_of_the_chain(case):
     n_itr, make_algo, make_agent = CHAIN[case]
     curve = train(make_algo(), make_agent(), Chain, n_itr=n_itr, T=16, B=8)
@@ -202,6 +214,11 @@ IMAGES: dict[str, Any] = QPG | dict(learning_rate=1e-3, q_learning_rate=1e-3, ra
     [
         (SoftActorCritic(**QPG, batch_size=64, replay_ratio=12), SacAgent(**HIDDEN), ContinuousBandit),
         (DDPG(**QPG, batch_size=64, replay_ratio=12), DdpgAgent(**HIDDEN), ContinuousBandit),
+        (
+            SoftActorCritic(**QPG, batch_size=64, replay_ratio=12),
+            SacAgent(**HIDDEN, value_head="hl_gauss:-8,2,51"),
+            ContinuousBandit,
+        ),
         pytest.param(
             *(TD3(**IMAGES, batch_size=64), Td3Agent(**HIDDEN, feature_kwargs=CONVOLUTIONS), ContinuousSpot),
             marks=pytest.mark.nightly,

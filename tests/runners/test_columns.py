@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from rlpyt.agents import CategoricalPgAgent
 from rlpyt.algos import A2C
+from rlpyt.functional import HLGauss
 from rlpyt.namedarraytuple import namedarraytuple
-from rlpyt.runners import MinibatchRl, MinibatchRlEval
+from rlpyt.runners import MinibatchRl, MinibatchRlEval, load_agent
 from rlpyt.runners.run_log import MetricWindow, as_metrics, not_finite
 from rlpyt.runners.signals import signals_as_exceptions
 from rlpyt.types import TrajInfo
@@ -208,3 +210,24 @@ def test_a_foreign_handler_of_sigterm_is_left_alone(monkeypatch):
         with signals_as_exceptions():
             assert signal.signal(signal.SIGTERM, own) is before
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+# ---- value heads ----
+
+
+@pytest.mark.parametrize(("head", "n_warnings"), [("hl_gauss:0,0.1,5", 1), ("hl_gauss:-1e4,1e4", 0), ("quantiles", 0)])
+def test_a_range_that_targets_leave_is_a_column_and_warned_of_once(tmp_path, capsys, head, n_warnings):
+    run(tmp_path, (A2C(), CategoricalPgAgent(value_head=head)))
+    columns = rows_of(tmp_path)[-1]
+    assert ("targetsOutsideAverage" in columns) == (head != "quantiles")
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.count("of the targets of values are outside of the range of") == n_warnings
+    if n_warnings:
+        assert "HLGauss(V_min=0.0, V_max=0.1, n_bins=5, sigma_ratio=0.75)" in out
+        assert float(columns["targetsOutsideAverage"]) > 0.5
+
+
+def test_a_head_is_made_again_from_the_record_of_a_run(tmp_path):
+    head = HLGauss(-2, 3, 8)
+    run(tmp_path, (A2C(), CategoricalPgAgent(value_head=head)))
+    assert load_agent(tmp_path / "run_0").values == head
