@@ -60,8 +60,8 @@ class MaskedEnv(gymnasium.Env[Any, Any]):
             mask = (self.np_random.random(n) < self.p_legal).astype(np.int8)
             mask[self.np_random.integers(n)] = 1
             self.masks.append(mask * (not over))
-        mask: Any = tuple(self.masks) if self.as_tuple else np.concatenate(self.masks)
+        given: Any = tuple(self.masks) if self.as_tuple else np.concatenate(self.masks)
         observation = np.eye(6, dtype=np.float32)[self.t]
-        return (observation, {"action_mask": mask}) if self.of_info else (
-            {"observation": observation, "action_mask": mask}, {}
+        return (observation, {"action_mask": given}) if self.of_info else (
+            {"observation": observation, "action_mask": given}, {}
         )  # fmt: skip

@@ -74,7 +74,7 @@ def test_a_mask_in_info_becomes_a_part_of_the_rows() -> None:
     assert env.spaces == with_mask(EnvSpaces(twin.observation_space, twin.action_space))
     expected, info = twin.reset(seed=3)
     for _ in range(20):
-        assert isinstance(row, tuple)
+        assert type(row).__name__ == "Dict"
         assert row._fields == ("observation", "action_mask")
         assert row.observation.tolist() == expected.tolist()
         assert row.action_mask.tolist() == list(info["action_mask"])
