@@ -58,6 +58,8 @@ class DqnAgent(BaseAgent, QAgent):
     eps_eval: float = 0.001
     """Epsilon in evaluation; before the first iteration of a run it is 1 there."""
 
+    has_target: ClassVar[bool] = True
+    """Whether there is a target network."""
     kept_numbers: ClassVar[Mapping[str, int]] = {"annealed": 1}
     DefaultModelCls: ClassVar[Callable[..., nn.Module] | None] = QModel
     HeadCls: ClassVar[type[Head]] = QHead
@@ -97,13 +99,14 @@ class DqnAgent(BaseAgent, QAgent):
 
     @named_arguments
     def initialize(self, env_spaces: EnvSpaces) -> None:
-        """Build the network and its target, which starts as a copy."""
+        """Build the network and, where there is one, its target, which starts as a copy."""
         super().initialize(env_spaces)
-        target = new_model(self).eval()
-        check_apart(f"{type(self).__name__}: ModelCls", self.model, target)
-        self.networks.add_target("target", target)
-        self.networks.unrolled.append("target")
-        self.networks.update_targets()
+        if self.has_target:
+            target = new_model(self).eval()
+            check_apart(f"{type(self).__name__}: ModelCls", self.model, target)
+            self.networks.add_target("target", target)
+            self.networks.unrolled.append("target")
+            self.networks.update_targets()
         check_q_outputs(self)
 
     def agent_info(self, output: torch.Tensor) -> NamedArrayTuple:

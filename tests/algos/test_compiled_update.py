@@ -28,7 +28,7 @@ from tests.pairs import others_nightly
 from tests.replica_kit import run_replicas
 
 COMPILED = ComputeSettings(compile=True)
-WHOLE = ("A2C", "PPO", "VTrace", "DQN n-step soft", "Rainbow", "QRDQN", "DDPG", "TD3", "SAC")
+WHOLE = ("A2C", "PPO", "PQN Adam", "VTrace", "DQN n-step soft", "Rainbow", "QRDQN", "DDPG", "TD3", "SAC")
 AS_THEY_ARE = ("IQN", "DroQ")
 """Their networks draw random numbers in a forward pass, which torch does not capture."""
 
