@@ -36,6 +36,7 @@ from rlpyt.agents.networks import Network, Networks
 from rlpyt.agents.policy_export import export_policy
 from rlpyt.agents.policy_gradient import CategoricalPgAgent, GaussianPgAgent, PgAgent
 from rlpyt.agents.population import PopulationAgent
+from rlpyt.agents.pqn import PqnAgent
 from rlpyt.agents.qpg import QpgAgent
 from rlpyt.agents.rules import (
     EpsilonGreedyExploration,
@@ -85,6 +86,7 @@ __all__ = [
     "PgAgent",
     "PolicyExploration",
     "PopulationAgent",
+    "PqnAgent",
     "QHead",
     "QpgAgent",
     "QrDqnAgent",

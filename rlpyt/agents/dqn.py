@@ -61,6 +61,8 @@ class DqnAgent(BaseAgent, QAgent):
     """How the network's outputs stand for an action's value: as the number itself ("expectation"), or as the mean of a
     distribution, such as "hl_gauss:-10,10" with the range of the values, or `HLGauss(V_min=-10, V_max=10)`."""
 
+    has_target: ClassVar[bool] = True
+    """Whether there is a target network."""
     kept_numbers: ClassVar[Mapping[str, int]] = {"annealed": 1}
     DefaultModelCls: ClassVar[Callable[..., nn.Module] | None] = QModel
     HeadCls: ClassVar[type[Head]] = QHead
@@ -106,13 +108,14 @@ class DqnAgent(BaseAgent, QAgent):
 
     @named_arguments
     def initialize(self, env_spaces: EnvSpaces) -> None:
-        """Build the network and its target, which starts as a copy."""
+        """Build the network and, where there is one, its target, which starts as a copy."""
         super().initialize(env_spaces)
-        target = new_model(self).eval()
-        check_apart(f"{type(self).__name__}: ModelCls", self.model, target)
-        self.networks.add_target("target", target)
-        self.networks.unrolled.append("target")
-        self.networks.update_targets()
+        if self.has_target:
+            target = new_model(self).eval()
+            check_apart(f"{type(self).__name__}: ModelCls", self.model, target)
+            self.networks.add_target("target", target)
+            self.networks.unrolled.append("target")
+            self.networks.update_targets()
         check_q_outputs(self)
 
     def agent_info(self, output: torch.Tensor) -> NamedArrayTuple:

@@ -9,6 +9,7 @@ from rlpyt.algos.distributional_dqn import IQN, QRDQN, CategoricalDQN
 from rlpyt.algos.dqn import DQN, ErrorBatch
 from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, UpdateRows
 from rlpyt.algos.ppo import PPO
+from rlpyt.algos.pqn import PQN
 from rlpyt.algos.qpg import QpgAlgo
 from rlpyt.algos.r2d1 import R2D1
 from rlpyt.algos.replay_feed import OffPolicyAlgo, ReplayFeed, Target
@@ -24,6 +25,7 @@ __all__ = [
     "DQN",
     "IQN",
     "PPO",
+    "PQN",
     "QRDQN",
     "R2D1",
     "SAC",

@@ -84,6 +84,13 @@ class RlAlgorithm(Settings, Scheduled, Algorithm[AgentT]):
         self.check("learning_rate", lambda x: 0.0 <= x < float("inf"), "a number from 0")
         self.check("clip_grad_norm", lambda x: x > 0.0, "above 0 (float('inf') for no clipping)")
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over the attributes of a copy, whose agent explores by it: an agent's copy has no schedule."""
+        for name, value in state.items():
+            setattr(self, name, value)
+        if "exploration" in state:
+            state["agent"].explore_by(state["exploration"])
+
     # ---- set-up ----
 
     def initialize(self, agent: AgentT, run: Run) -> None:

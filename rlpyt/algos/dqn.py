@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 
 from rlpyt.algos.base import RlAlgorithm
+from rlpyt.algos.epsilon import EpsilonSettings, epsilon_numbers, explore, with_epsilon
 from rlpyt.algos.loss_after import LossAfter
 from rlpyt.algos.metrics import Numbers, own_and_named_metrics, tensors_and_metrics
-from rlpyt.algos.replay_feed import OffPolicyAlgo, ReplayFeed, Target, about, unfinished_line
+from rlpyt.algos.replay_feed import OffPolicyAlgo, ReplayFeed, Target
 from rlpyt.algos.replay_rows import Outputs, bootstrap_rows, for_atoms, mean_loss, mean_of_rows, run_over
 from rlpyt.algos.replay_settings import ReplaySettings, has_input_priorities, rows_of_update
-from rlpyt.core import QAgent, Remark
+from rlpyt.core import QAgent
 from rlpyt.functional import (
     CountLike,
-    Linear,
     ScheduleLike,
     double_q_value,
     mask_illegal,
@@ -31,7 +30,7 @@ from rlpyt.functional import (
 )
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.replays import n_step_of_rows
-from rlpyt.settings import Hyper, chosen
+from rlpyt.settings import Hyper
 from rlpyt.types import Run, Samples, StateDict
 from rlpyt.utils.arrays import buffer_func, numpify_buffer, torchify_buffer
 
@@ -59,11 +58,8 @@ LossAndErrors = tuple[torch.Tensor, torch.Tensor] | tuple[torch.Tensor, torch.Te
 """A loss, absolute TD errors, and further metrics if there are any."""
 
 
-_FAR = 0.25  # epsilon beyond its last value from which on the end of a run is said to be too random
-
-
 @dataclass(kw_only=True, eq=False)
-class DQN(ReplaySettings, RlAlgorithm[QAgent]):
+class DQN(ReplaySettings, EpsilonSettings, RlAlgorithm[QAgent]):
     """Deep Q-learning, with double Q-learning, n-step returns and prioritised replay as options.
 
         y_t = r_t + ... + discount^(n-1) r_{t+n-1} + discount^n max_a Q_target(s_{t+n}, a)
@@ -92,11 +88,6 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
     target_update_interval: CountLike = 312
     """Updates between target updates, a whole number; what a schedule gives is rounded, to at least 1. 312 with batch
     size 32 and replay ratio 8 is every 1,248 steps."""
-    eps_steps: float = 1e6
-    """Steps over which the agent's epsilon goes from its first to its last value, on a line; give `eps_schedule` for
-    another one."""
-    eps_schedule: ScheduleLike | None = None
-    """How far it has gone at a step, from 0 to 1; None is a straight line over `eps_steps`."""
     double_dqn: bool = False
     """Whether the network in training selects the action whose target value is taken."""
     value_scale_eps: float | None = None
@@ -107,7 +98,6 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
         """Check the settings."""
         super().__post_init__()
         self.check("delta_clip", lambda x: x > 0.0, "above 0 (None for the square)")
-        self.check("eps_steps", lambda x: x >= 1.0, "at least 1 step")
         if self.value_scale_eps is not None:
             self.check("value_scale_eps", lambda x: x >= 0.0, "from 0 (None for no scaling)")
         if has_input_priorities(self) and self.agent_kind != "q":
@@ -127,8 +117,7 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
                 "QRDQN with QrDqnAgent, IQN with IqnAgent."
             )
         super().initialize(agent, run)
-        self.exploration = partial(annealed, self)
-        agent.explore_by(self.exploration)  # before the replay is built: it lets go of an earlier start's
+        self.exploration = explore(self)  # before the replay is built: it lets go of an earlier start's
         if has_input_priorities(self) and agent.values.n_outputs is not None:
             raise ValueError(
                 f"{name}: input_priorities is True, and the agent's value_head {agent.values}; expected False, as only "
@@ -137,19 +126,12 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
         self.new_errors = NewErrors(self) if has_input_priorities(self) else None
         self.feed: ReplayFeed = ReplayFeed(self, run, self.new_errors)
         self.target: Target | None = self.TargetCls(self.feed)
-        agent.anneal_exploration(self.hyper(0).eps_schedule)
 
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimiser, with Adam's epsilon at 0.01 / rows of an update, all replicas counted, unless given."""
         rows = rows_of_update(self, self.hyper(0)) * self.replicas.world_size
         adam = self.OptimCls is torch.optim.Adam
         self.descents.add("model", self.agent.parameters(), defaults={"eps": 0.01 / rows} if adam else {})
-
-    def schedule_of(self, name: str) -> ScheduleLike | None:
-        """Return the given schedule, or without `eps_schedule` a line over `eps_steps`."""
-        if name == "eps_schedule" and self.eps_schedule is None:
-            return Linear(0.0, 1.0, steps=self.eps_steps)
-        return super().schedule_of(name)
 
     # ---- update ----
 
@@ -207,20 +189,11 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
 
     def row_numbers(self, n_done: int) -> dict[str, float]:
         """Return the learning rate, and the epsilon that the next batch is collected with."""
-        epsilon = mean_epsilon(self, self.hyper(n_done * self.steps_per_itr).eps_schedule)
-        return {**super().row_numbers(n_done), **({} if math.isnan(epsilon) else {"Epsilon": epsilon})}
+        return super().row_numbers(n_done) | epsilon_numbers(self, n_done)
 
     def plan(self) -> dict[str, object]:
         """Return the entries of the plan; see `rlpyt.core.Algorithm`."""
-        plan, of_eps = super().plan(), dict[str, str]()
-        at_end, last = mean_epsilon(self, self.hyper(self.n_steps).eps_schedule), mean_epsilon(self, 1.0)
-        is_far = at_end - last > _FAR  # not where the agent has no epsilon
-        if self.eps_schedule is not None:
-            of_eps = {"eps_steps": "not used, eps_schedule is given"} if "eps_steps" in chosen(self) else {}
-        elif mean_epsilon(self, 0.0) != last and not is_far:
-            of_eps = unfinished_line("eps_steps", self.eps_steps, self.n_steps)
-        warnings = [*cast(list[str], plan.get("warnings", [])), *([too_random(self, at_end)] if is_far else [])]
-        return {**plan, **{name: Remark(text) for name, text in of_eps.items()}, "warnings": warnings}
+        return with_epsilon(self, super().plan())
 
     def state_dict(self) -> StateDict:
         """Return optimiser, counter, random stream, replay, and the rows whose errors are not known yet."""
@@ -248,29 +221,6 @@ def take_steps(algo: DQN, batch: Buffer, hyper: Hyper) -> tuple[Numbers, torch.T
         "tdAbsErr": valid_mean(td_abs_error, batch.valid, dim=0) if of_sequences else td_abs_error,
     }
     return metrics, td_abs_error, own
-
-
-def annealed(algo: DQN, itr: int) -> float | None:
-    """Return the fraction of annealing done after an iteration, from 0 to 1."""
-    fraction: float | None = algo.hyper((itr + 1) * algo.steps_per_itr).eps_schedule
-    return fraction
-
-
-def mean_epsilon(algo: DQN, fraction: float) -> float:
-    """Return the mean epsilon over all environments; nan where the agent has none."""
-    epsilon = algo.agent.mean_epsilon(fraction, algo.batch_spec.B * algo.replicas.world_size)
-    return math.nan if epsilon is None else epsilon
-
-
-def too_random(algo: DQN, at_end: float) -> str:
-    """Return the warning of a run whose epsilon is still large at its end."""
-    length = f"the run has {algo.n_steps:,} steps, and at its end {at_end:.0%} of the actions are still random"
-    if algo.eps_schedule is not None:
-        return f"{length}: let eps_schedule reach 1 within the run, or raise n_steps."
-    return (
-        f"epsilon is annealed over {algo.eps_steps:,.0f} steps (eps_steps), {length}. Set eps_steps to about "
-        f"{about(algo.n_steps / 5)}, or raise n_steps."
-    )
 
 
 @torch.no_grad()

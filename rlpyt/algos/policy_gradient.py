@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 
-from rlpyt.algos.base import RlAlgorithm
-from rlpyt.algos.loss_after import LossAfter
+from rlpyt.algos.base import Descents, RlAlgorithm
+from rlpyt.algos.compiled_update import CompiledUpdate
+from rlpyt.algos.loss_after import Learner, LossAfter
 from rlpyt.algos.metrics import Numbers, tensors_and_metrics
-from rlpyt.core import PolicyAgent, Remark
+from rlpyt.core import Agent, PolicyAgent, Remark
 from rlpyt.functional import (
     ScheduleLike,
     episode_start_from_valid,
@@ -29,15 +30,17 @@ from rlpyt.utils.arrays import buffer_to
 
 
 class LossInputs(NamedArrayTuple):
-    """Rows to compute a policy-gradient loss on: [T, B], or a minibatch of them."""
+    """Rows to compute an on-policy loss on: [T, B], or a minibatch of them."""
 
     agent_inputs: AgentInputs
     action: Buffer
     advantage: Buffer
+    """None for a Q-learner."""
     return_: Buffer
     valid: Buffer
     """bool, or None where all rows are valid."""
     old_dist_info: Buffer
+    """None for a Q-learner."""
     old_value: Buffer
     old_log_prob: Buffer = None
     """log-probability of the action under the policy that acted, where the loss compares with it."""
@@ -143,11 +146,7 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
 
     def update(self, batch: UpdateRows, hyper: Hyper) -> dict[str, torch.Tensor]:
         """Take one gradient step down the loss of rows; return its metrics."""
-        inputs = batch.rows, batch.init_rnn_state, hyper
-        after, self.loss_weight = LossAfter(self), batch.weight
-        loss, metrics = self.compiled(take_steps, self, *inputs)
-        around = after.metrics(loss, lambda: tensors_and_metrics(self, "loss", self.loss(*inputs), 1)[0])
-        return metrics | {name: self.descents.weighted(x) for name, x in around.items()}
+        return step_down(self, batch, hyper)
 
     def loss(self, batch: Buffer, init_rnn_state: Buffer, hyper: Hyper) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss of rows, a mean over the valid ones, and its metrics by name: means too."""
@@ -177,8 +176,28 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
             self.reward_scale.running_return.copy_(state_dict["running_return"])
 
 
+class _OnPolicyLearner(Learner, Protocol):
+    """What is asked of an algorithm that takes steps down the loss of on-policy rows."""
+
+    compiled: CompiledUpdate
+    descents: Descents
+    loss_weight: float
+
+    def loss(self, batch: Buffer, init_rnn_state: Buffer, hyper: Hyper) -> tuple[torch.Tensor, Numbers]: ...
+    def gradient_step(self, loss: torch.Tensor, hyper: Hyper) -> torch.Tensor: ...
+
+
+def step_down(algo: _OnPolicyLearner, batch: UpdateRows, hyper: Hyper) -> Numbers:
+    """Take one gradient step down the loss of rows, compiled where the run is; return its metrics."""
+    inputs = batch.rows, batch.init_rnn_state, hyper
+    after, algo.loss_weight = LossAfter(algo), batch.weight
+    loss, metrics = algo.compiled(take_steps, algo, *inputs)
+    around = after.metrics(loss, lambda: tensors_and_metrics(algo, "loss", algo.loss(*inputs), 1)[0])
+    return metrics | {name: algo.descents.weighted(x) for name, x in around.items()}
+
+
 def take_steps(
-    algo: PolicyGradientAlgo, batch: Buffer, init_rnn_state: Buffer, hyper: Hyper
+    algo: _OnPolicyLearner, batch: Buffer, init_rnn_state: Buffer, hyper: Hyper
 ) -> tuple[torch.Tensor, Numbers]:
     """Take one gradient step down the loss of rows; return it, detached, and its metrics."""
     loss, metrics = tensors_and_metrics(algo, "loss", algo.loss(batch, init_rnn_state, hyper), 1)
@@ -202,7 +221,7 @@ def one_update(algo: PolicyGradientAlgo, batch: Buffer, init_rnn_state: Buffer, 
 
 
 def loss_of_values(
-    agent: PolicyAgent, output: torch.Tensor, return_: torch.Tensor, valid: torch.Tensor | None
+    agent: PolicyAgent | QAgent, output: torch.Tensor, return_: torch.Tensor, valid: torch.Tensor | None
 ) -> tuple[torch.Tensor, Numbers]:
     """Return the loss of what the agent gives as values, against returns [...] of the same rows, and its metrics."""
     values = agent.values
@@ -253,7 +272,7 @@ class RewardScale:
         return (env.reward * scale).clamp(-hyper.reward_clip, hyper.reward_clip)
 
 
-def rows_on_device(agent: PolicyAgent, samples: Samples) -> tuple[Samples, Buffer]:
+def rows_on_device(agent: Agent, samples: Samples) -> tuple[Samples, Buffer]:
     """Return a batch on the agent's device, in one move, and the recurrent state before its first row alone."""
     agent_info = samples.agent.agent_info
     init_rnn_state = None

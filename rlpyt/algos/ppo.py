@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar
 
 import torch
 
-from rlpyt.algos.metrics import Numbers, stack_metrics, tensors_and_metrics
-from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, UpdateRows, actor_critic_loss, loss_of_values
+from rlpyt.algos.metrics import Numbers, stack_metrics
+from rlpyt.algos.minibatching import Minibatching, n_epochs
+from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, actor_critic_loss, loss_of_values
 from rlpyt.core import Metrics, PolicyAgent
 from rlpyt.functional import (
     CountLike,
@@ -25,7 +26,6 @@ from rlpyt.functional import (
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper, whole
 from rlpyt.types import Run
-from rlpyt.utils.arrays import buffer_func, buffer_to
 
 
 @dataclass(kw_only=True, eq=False)
@@ -75,18 +75,8 @@ class PPO(PolicyGradientAlgo):
                 f"PPO: value_clip is {self.value_clip!r}, and the agent's value_head {agent.values}; expected one of "
                 "them, as a move of the mean is no move of a distribution. Leave value_clip out."
             )
-        T, B = self.batch_spec
-        minibatches = int(self.minibatches)
-        rows, what = T * B, f"the rows of a batch, batch_T x batch_B = {T} x {B} = {T * B}"
-        if self.agent.recurrent:
-            rows, what = B, f"batch_B, {B}, and a recurrent agent trains on whole sequences"
-        if rows % minibatches != 0:
-            divisor = max(d for d in range(1, min(rows, minibatches) + 1) if rows % d == 0)
-            raise ValueError(
-                f"PPO: minibatches is {minibatches}, which does not divide {what}. Choose a divisor, for example "
-                f"{divisor}."
-            )
-        self.batch_size = self.batch_spec.size // minibatches
+        self.minibatching = Minibatching(self, int(self.minibatches))
+        self.batch_size = self.minibatching.batch_size
 
     def schedule_of(self, name: str) -> ScheduleLike | None:
         """Return the given schedule, or with `linear_lr_schedule` a line to zero for a plain rate or clip."""
@@ -105,10 +95,8 @@ class PPO(PolicyGradientAlgo):
         batch = batch._replace(old_log_prob=old_log_prob)
         metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
         for _ in range(n_epochs(hyper)):
-            for minibatch, rnn_state in self.minibatch_rows(batch, init_rnn_state, self.samples.env.valid):
-                rows = UpdateRows(minibatch, rnn_state, weight_of(self, minibatch))
-                for name, value in tensors_and_metrics(self, "update", self.update(rows, hyper), 0)[0].items():
-                    metrics[name].append(value)
+            rows = self.minibatch_rows(batch, init_rnn_state, self.samples.env.valid)
+            self.minibatching.take_updates(rows, hyper, metrics)
             # By all replicas' last rows. One synchronisation, and only where a limit was set.
             kls = metrics.get("kl", []) if hyper.target_kl is not None else []
             if kls and self.global_rows.mean(kls[-1]) > hyper.target_kl:
@@ -122,35 +110,8 @@ class PPO(PolicyGradientAlgo):
     def minibatch_rows(
         self, batch: LossInputs, init_rnn_state: Buffer, valid: torch.Tensor
     ) -> Iterator[tuple[LossInputs, Buffer]]:
-        """Yield the batch in random minibatches: valid rows of it, or sequences of it where the agent is recurrent.
-
-        One without a valid row in any replica is left out; where only this replica has none, it has weight 0.
-
-        Args:
-            batch: [T, B].
-            init_rnn_state: [B, N, H] leaves, or None.
-            valid: [T, B] bool, on the CPU, where it is read without a synchronisation.
-        """
-        if self.agent.recurrent:
-            parts = random_parts(self, torch.arange(valid.shape[1]))
-            counts = [int(valid[:, idxs].sum()) for idxs in parts]
-        else:
-            parts = random_parts(self, valid.flatten().nonzero().squeeze(1))
-            counts = [len(idxs) for idxs in parts]
-            # Where no row is invalid the losses need no masks, which were a tenth of an update of small networks.
-            batch = buffer_func(batch._replace(valid=None), torch.flatten, 0, 1)
-        for idxs, weight in zip(parts, self.global_rows.weights(counts), strict=True):
-            if weight is None:
-                continue
-            on_device = buffer_to(idxs, self.agent.device)
-            if self.agent.recurrent:
-                starts = batch.episode_start[:, idxs]
-                rows = batch._replace(episode_start=None)[:, on_device]._replace(episode_start=starts)
-                rnn_state = init_rnn_state[on_device]
-            else:
-                rows = buffer_func(batch, torch.index_select, 0, on_device) if len(idxs) else _uncounted_row(batch)
-                rnn_state = None
-            yield rows if self.global_rows.alone else rows._replace(weight=weight), rnn_state
+        """Yield the batch in random minibatches; see `Minibatching.rows`."""
+        return self.minibatching.rows(batch, init_rnn_state, valid)
 
     def loss(
         self, batch: LossInputs, init_rnn_state: Buffer, hyper: Hyper
@@ -181,30 +142,3 @@ class PPO(PolicyGradientAlgo):
         falling = {name: x for name in names if self.schedule_of(name) is not (x := getattr(self, name))}
         lines = {name: f"{x:g} -> 0 over the run (linear_lr_schedule)" for name, x in falling.items()}
         return {**super().plan(), "updates an iteration": n_epochs(self.hyper(0)) * int(self.minibatches), **lines}
-
-
-def random_parts(algo: PPO, idxs: torch.Tensor) -> Sequence[torch.Tensor]:
-    """Return the minibatches that indexes are dealt to at random."""
-    order = torch.randperm(len(idxs), generator=algo.generator)
-    return idxs[order].tensor_split(int(algo.minibatches))
-
-
-def weight_of(algo: PPO, minibatch: LossInputs) -> float:
-    """Return the weight of a minibatch's loss among those of the other replicas; refuse one without."""
-    if minibatch.weight is None and not algo.global_rows.alone:
-        raise ValueError(
-            f"{type(algo).__name__}: minibatch_rows gave a minibatch without weight to one of "
-            f"{algo.replicas.world_size} replicas; expected that of its loss among the others'. Set the field "
-            "weight to what self.global_rows.weights(counts) gives, with the valid rows of every minibatch."
-        )
-    return 1.0 if minibatch.weight is None else minibatch.weight
-
-
-def _uncounted_row(flat: LossInputs) -> LossInputs:
-    """Return a row [1] whose loss depends on the same parameters as those of other replicas, and is not counted."""
-    return buffer_func(flat, lambda x: x[:1])._replace(valid=torch.zeros_like(flat.advantage[:1], dtype=torch.bool))
-
-
-def n_epochs(hyper: Hyper) -> int:
-    """Return the epochs of a batch, as they stand."""
-    return max(1, round(hyper.epochs))

@@ -16,6 +16,7 @@ import torch
 from rlpyt.algos.augmentation import RandomShift, check_images
 from rlpyt.algos.base import AnyAlgorithm, RlAlgorithm
 from rlpyt.algos.metrics import OptInfo, stack_metrics, tensors_and_metrics
+from rlpyt.algos.plan_texts import about, number_text, unfinished_line
 from rlpyt.algos.replay_rows import is_of_sequences
 from rlpyt.algos.replay_settings import (
     ReplaySettings,
@@ -304,7 +305,7 @@ class ReplayFeed:
             "min_steps_learn": (algo.min_steps_learn, first_step, "iterations"),
         }
         rounded = {
-            name: f"{_text(float(given))} rounded to {_text(made)}, whole {units}"
+            name: f"{number_text(float(given))} rounded to {number_text(made)}, whole {units}"
             for name, (given, made, units) in of_run.items()
             if isinstance(given, Real) and made != given
         }
@@ -458,19 +459,3 @@ def _check_run(algo: ReplaySettings, run: Run) -> None:
             f"{what} is feed-forward: it learns from transitions, batch_size of them an update; expected neither. Set "
             "both to None, or use a recurrent agent."
         )
-
-
-def unfinished_line(name: str, steps: float, n_steps: int) -> dict[str, str]:
-    """Return the remark that a run ends before a line over `steps` does, if so."""
-    if steps <= n_steps:
-        return {}
-    return {name: f"{_text(steps)}, longer than the run, which ends at {100 * n_steps / steps:.2g} % of them"}
-
-
-def about(x: float) -> str:
-    """Return a number to set, at least 1, with one digit that is not 0."""
-    return f"{float(f'{max(1.0, x):.1g}'):,.0f}"
-
-
-def _text(x: float) -> str:
-    return f"{x:,.0f}" if x >= 1000 else f"{x:g}"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Real
-from typing import Any, ClassVar, Self, cast
+from typing import ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -196,13 +196,6 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
                 "the update before it; expected both. Give prefetch=True, or leave late_priorities out."
             )
         _check_parts(self)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take over the attributes of a copy, whose agent explores by it: an agent's copy has no schedule."""
-        for name, value in state.items():
-            setattr(self, name, value)
-        if "exploration" in state:
-            state["agent"].explore_by(state["exploration"])
 
     def schedule_of(self, name: str) -> ScheduleLike | None:
         """Return the given schedule, or without `pri_beta` the line from `pri_beta_init` to `pri_beta_final`."""

@@ -213,6 +213,27 @@ def r2d1(env: Environment) -> Parts:
     return Parts(algo, agent, 50_000, dict(batch_T=10, batch_B=8))
 
 
+def pqn(env: Environment, recurrent: bool = False) -> Parts:
+    """Return PQN, Q-learning on policy: Gallici et al. 2024."""
+    model: Values = dict(layer_norm=True)
+    if env.has_images:
+        small = min((env.spaces.observation.shape or ())[-2:]) < 36
+        if small:  # planes of a small grid, as in MinAtar, with the layers of Young and Tian 2019
+            model |= dict(channels=(16,), kernel_sizes=(3,), strides=(1,), fc_sizes=128)
+        model |= dict(rnn_size=256) if recurrent else {}
+        algo = algos.PQN(
+            learning_rate="lin_5e-4" if small else 2.5e-4, minibatches=16 if recurrent else 32, eps_steps=1e6
+        )
+        agent = agents.PqnAgent(eps_final=0.05 if small else 0.001, model_kwargs=model, recurrent=recurrent)
+        return Parts(algo, agent, 10e6, dict(batch_T=32, batch_B=128))
+    model |= dict(hidden_sizes=(256, 256), **(dict(rnn_size=256) if recurrent else {}))
+    algo = algos.PQN(
+        learning_rate="lin_1e-4", q_lambda=0.95, reward_scale=0.1, minibatches=16, epochs=4, eps_steps=100_000
+    )
+    agent = agents.PqnAgent(eps_final=0.2, model_kwargs=model, recurrent=recurrent)
+    return Parts(algo, agent, 500_000, dict(batch_T=64, batch_B=32))
+
+
 # ---- Q-function policy gradient ----
 
 
@@ -286,6 +307,8 @@ ALGORITHMS: dict[str, Algorithm] = {
     "a2c_lstm": Algorithm(lambda env: a2c(env, True), ANY, "A2C with a memory."),
     "vtrace": Algorithm(vtrace, ANY, "V-trace (IMPALA): actor-critic that may learn behind the sampler (--lag)."),
     "vtrace_lstm": Algorithm(lambda env: vtrace(env, True), ANY, "V-trace with a memory."),
+    "pqn": Algorithm(pqn, ("discrete",), "Q-learning on policy, in many environments: no replay, no target."),
+    "pqn_lstm": Algorithm(lambda env: pqn(env, True), ("discrete",), "PQN with a memory."),
     "dqn": Algorithm(dqn, ("discrete",), "Deep Q-network, with a replay."),
     "double_dqn": Algorithm(double_dqn, ("discrete",), "DQN whose target is not the maximum of its own errors."),
     "c51": Algorithm(c51, ("discrete",), "Categorical DQN: a distribution of the return over fixed atoms."),

@@ -274,7 +274,7 @@ class QAgent(Agent):
     """Q-learner, as DQN asks of an agent."""
 
     kind: ClassVar[str] = "q"
-    """What the network gives: "q", "categorical", "quantiles" or "implicit quantiles"."""
+    """What the network gives: "q", "categorical", "quantiles", "implicit quantiles", or "q and no target"."""
     q_values: Callable[[Buffer], torch.Tensor]
     """Returns q [.., A] of what a network gives."""
     target: Callable[..., Buffer]

@@ -40,6 +40,8 @@ class ConvSettings:
     """Whether to shrink by max pooling instead of by strides."""
     fc_sizes: int | Sequence[int] | None = 512
     """Fully connected layers over the convolutions; None is no layer."""
+    conv_layer_norm: bool = False
+    """Whether each convolution is followed by layer normalisation, over channels, height and width."""
 
 
 NATURE = ConvSettings()
@@ -145,6 +147,7 @@ class Conv2dModel(nn.Sequential):
         paddings: of each layer; None is 0.
         nonlinearity: called once per layer.
         use_maxpool: whether to shrink by max pooling instead of by strides.
+        layer_norm: whether each convolution is normalised over channels, height and width, before the nonlinearity.
 
     Raises:
         ValueError: if the lists have different lengths, or are empty.
@@ -159,6 +162,7 @@ class Conv2dModel(nn.Sequential):
         paddings: Sequence[int] | None = None,
         nonlinearity: Nonlinearity = nn.ReLU,
         use_maxpool: bool = False,
+        layer_norm: bool = False,
     ) -> None:
         paddings = [0] * len(channels) if paddings is None else paddings
         if not len(channels) == len(kernel_sizes) == len(strides) == len(paddings) > 0:
@@ -169,7 +173,8 @@ class Conv2dModel(nn.Sequential):
         layers: list[nn.Module] = []
         for n, kernel, stride, padding in zip(channels, kernel_sizes, strides, paddings, strict=True):
             Layer = nn.Conv2d if layers else PixelConv2d
-            layers += [Layer(in_channels, n, kernel, 1 if use_maxpool else stride, padding), nonlinearity()]
+            layers.append(Layer(in_channels, n, kernel, 1 if use_maxpool else stride, padding))
+            layers += [nn.GroupNorm(1, n), nonlinearity()] if layer_norm else [nonlinearity()]
             if use_maxpool and stride > 1:
                 layers.append(nn.MaxPool2d(stride))
             in_channels = n
@@ -193,6 +198,7 @@ class Conv2dHeadModel(nn.Module):
         hidden_sizes: see `MlpModel`.
         output_size: see `MlpModel`.
         nonlinearity: of all layers.
+        conv_layer_norm: see `ConvSettings`.
 
     Raises:
         ValueError: if the convolutions leave nothing of the image.
@@ -209,10 +215,12 @@ class Conv2dHeadModel(nn.Module):
         paddings: Sequence[int] | None = None,
         nonlinearity: Nonlinearity = nn.ReLU,
         use_maxpool: bool = False,
+        conv_layer_norm: bool = False,
     ) -> None:
         super().__init__()
         c, h, w = image_shape
-        self.conv = Conv2dModel(c, channels, kernel_sizes, strides, paddings, nonlinearity, use_maxpool)
+        layers = (channels, kernel_sizes, strides, paddings)
+        self.conv = Conv2dModel(c, *layers, nonlinearity, use_maxpool, layer_norm=conv_layer_norm)
         size = self.conv.conv_out_size(h, w)
         if size == 0:
             raise ValueError(

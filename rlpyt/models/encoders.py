@@ -234,7 +234,13 @@ def make_encoder(space: Space, conv: ConvSettings, normalize_observation: bool =
     match space:
         case spaces.Box() if is_image(space):
             layers = (conv.channels, conv.kernel_sizes, conv.strides, conv.fc_sizes)
-            net = Conv2dHeadModel(space.shape, *layers, paddings=conv.paddings, use_maxpool=conv.use_maxpool)
+            net = Conv2dHeadModel(
+                space.shape,
+                *layers,
+                paddings=conv.paddings,
+                use_maxpool=conv.use_maxpool,
+                conv_layer_norm=conv.conv_layer_norm,
+            )
             image_encoder = ImageEncoder(net)
             image_encoder.fit_to(space)
             return image_encoder

@@ -47,6 +47,7 @@ class MlpModel(nn.Sequential):
         output_size: number of outputs of a last linear layer, in float32; None leaves this layer out.
         nonlinearity: called once per hidden layer.
         noisy: whether the layers are `NoisyLinear`.
+        layer_norm: whether hidden layers are normalised, before the nonlinearity (Ba et al. 2016).
     """
 
     def __init__(
@@ -56,11 +57,13 @@ class MlpModel(nn.Sequential):
         output_size: int | None = None,
         nonlinearity: Nonlinearity = nn.ReLU,
         noisy: bool = False,
+        layer_norm: bool = False,
     ) -> None:
         sizes = [input_size, *as_sizes(hidden_sizes)]
         layers: list[nn.Module] = []
         for n_in, n_out in pairwise(sizes):
-            layers += [NoisyLinear(n_in, n_out) if noisy else nn.Linear(n_in, n_out), nonlinearity()]
+            layers.append(NoisyLinear(n_in, n_out) if noisy else nn.Linear(n_in, n_out))
+            layers += [nn.LayerNorm(n_out), nonlinearity()] if layer_norm else [nonlinearity()]
         if output_size is not None:
             layers.append(output_layer(sizes[-1], output_size, noisy=noisy))
         super().__init__(*layers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from gymnasium import Space, spaces
@@ -31,6 +32,7 @@ class DuelingHeadModel(nn.Module):
         noisy: whether the layers are `NoisyLinear`.
         n_atoms: outputs per action, such as atoms of a distribution; the value stream has as many. None is one output
             without a dimension of its own.
+        layer_norm: whether hidden layers are normalised; see `MlpModel`.
 
     Source: Wang et al. 2016, arXiv:1511.06581.
     """
@@ -44,13 +46,14 @@ class DuelingHeadModel(nn.Module):
         nonlinearity: Nonlinearity = nn.ReLU,
         noisy: bool = False,
         n_atoms: int | None = None,
+        layer_norm: bool = False,
     ) -> None:
         super().__init__()
         self._n_atoms, n = n_atoms, n_atoms or 1
-        self.advantage_hidden = MlpModel(input_size, hidden_sizes, nonlinearity=nonlinearity, noisy=noisy)
+        self.advantage_hidden = MlpModel(input_size, hidden_sizes, None, nonlinearity, noisy, layer_norm)
         # Without the bias of rlpyt 0.1, which all actions shared: subtracting the mean removes it.
         self.advantage = output_layer(self.advantage_hidden.output_size, output_size * n, noisy=noisy, bias=False)
-        self.value = MlpModel(input_size, hidden_sizes, n, nonlinearity, noisy)
+        self.value = MlpModel(input_size, hidden_sizes, n, nonlinearity, noisy, layer_norm)
         self.grad_scale = grad_scale
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -74,10 +77,11 @@ class QHeadModel(nn.Module):
         nonlinearity: Nonlinearity = nn.ReLU,
         noisy: bool = False,
         n_atoms: int | None = None,
+        layer_norm: bool = False,
     ) -> None:
         super().__init__()
         self._n_atoms = n_atoms
-        self.q = MlpModel(input_size, hidden_sizes, output_size * (n_atoms or 1), nonlinearity, noisy)
+        self.q = MlpModel(input_size, hidden_sizes, output_size * (n_atoms or 1), nonlinearity, noisy, layer_norm)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return q [..., output_size], or [..., output_size, n_atoms], of features [..., input_size]."""
@@ -105,6 +109,7 @@ class QModel(Model):
         recurrent: None, "lstm" or "gru".
         rnn_size: units of the recurrent layer.
         normalize_observation: whether vectors are normalised by running statistics.
+        layer_norm: whether all hidden layers, convolutions too, are normalised; see `MlpModel` and `ConvSettings`.
 
     Raises:
         TypeError: if the action space is not Discrete.
@@ -126,6 +131,7 @@ class QModel(Model):
         recurrent: str | None = None,
         rnn_size: int = 512,
         normalize_observation: bool = False,
+        layer_norm: bool = False,
     ) -> None:
         if not isinstance(action_space, spaces.Discrete):
             raise TypeError(
@@ -133,10 +139,11 @@ class QModel(Model):
                 "Use a policy-gradient agent."
             )
         action_size = encoded_action_size(action_space)
+        conv = replace(conv, conv_layer_norm=layer_norm or conv.conv_layer_norm)
         under = encoder_and_layers(observation_space, conv, normalize_observation, hidden_sizes, nonlinearity)
         encoder, sizes, nonlinearity = under
         trunk_sizes = sizes[:-1] if recurrent is None and head_sizes is None else sizes
-        trunk = MlpModel(encoder.output_size, trunk_sizes, nonlinearity=nonlinearity)
+        trunk = MlpModel(encoder.output_size, trunk_sizes, nonlinearity=nonlinearity, layer_norm=layer_norm)
         core = make_core(recurrent, trunk.output_size + action_size + 1, rnn_size)
         super().__init__(encoder, trunk, core)
         self.feature_size = trunk.output_size if core is None else core.output_size
@@ -148,6 +155,7 @@ class QModel(Model):
             nonlinearity=nonlinearity,
             noisy=noisy,
             n_atoms=n_atoms,
+            layer_norm=layer_norm,
         )
 
     def forward(

@@ -23,6 +23,7 @@ from rlpyt.agents import (
     MujocoFfAgent,
     MujocoLstmAgent,
     PgAgent,
+    PqnAgent,
     QpgAgent,
     QrDqnAgent,
     R2d1Agent,
@@ -69,6 +70,8 @@ Q_LEARNERS = ("Dqn", "AtariDqn", "R2d1", "AtariR2d1", "CatDqn", "AtariCatDqn", "
               "RecurrentQrDqn", "RecurrentIqn", "Ddpg", "Td3", "Sac", "RecurrentDdpg", "RecurrentTd3",
               "RecurrentSac")  # fmt: skip
 """How the kinds begin whose agents have no noise in evaluation but for one step in a thousand, and give no value."""
+GREEDY = (*Q_LEARNERS, "Pqn")
+"""And those that record the value of the best action."""
 
 
 class PolicyAlone(QpgAgent):
@@ -100,6 +103,7 @@ SERVES: list[tuple[Any, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
     (DqnAgent, SMALL, ("vector", "image", "nested"), ("discrete",)),
     (DqnAgent, {**SMALL, "dueling": True}, ("vector",), ("discrete",)),
     (DqnAgent, {**SMALL, "noisy": True}, ("vector",), ("discrete",)),
+    (PqnAgent, {**SMALL, "layer_norm": True}, ("vector", "image", "nested"), ("discrete",)),
     (R2d1Agent, RECURRENT, ("vector", "nested"), ("discrete",)),
     (R2d1Agent, {**RECURRENT, "recurrent": "gru", "noisy": True, "dueling": True}, ("vector",), ("discrete",)),
     (CatDqnAgent, SMALL, ("vector", "image"), ("discrete",)),

@@ -17,7 +17,7 @@ from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.shared_memory import dumps
 from tests.agents.acting_copies import Elsewhere
-from tests.agents.agent_kinds import KINDS, Q_LEARNERS, Sampled, make_agent, random_inputs, spaces_of
+from tests.agents.agent_kinds import GREEDY, KINDS, Q_LEARNERS, Sampled, make_agent, random_inputs, spaces_of
 from tests.pairs import others_nightly
 
 B, GLOBAL_B, RANKS = 3, 5, [1, 2, 4]
@@ -150,8 +150,10 @@ def test_training_computes_what_sampling_did(agent, kind):
     agent.train_mode(0)
     state = (infos[0].prev_rnn_state, starts) if agent.recurrent else ()
     outputs = agent(*inputs, *state)
-    if kind.startswith(Q_LEARNERS):
+    if kind.startswith(GREEDY):
         outputs = agent.q_values(outputs)
+    if kind.startswith("Pqn"):
+        outputs = outputs.amax(-1)
     for t, info in enumerate(infos):
         recorded = [x for name, x in info.items() if name != "prev_rnn_state"]
         # nn.GRU and nn.LSTM take other kernels for one row than for many.
@@ -239,7 +241,7 @@ def test_evaluation_has_its_own_state_and_noise(agent, kind):
     agent.begin_evaluation(2)
     noise = [agent.step(*eval_inputs).action for _ in range(8)]
     agent.begin_evaluation(3)
-    if not kind.startswith(Q_LEARNERS):  # they are greedy but for one step in a thousand
+    if not kind.startswith(GREEDY):  # they are greedy but for one step in a thousand
         assert any(differs(x, agent.step(*eval_inputs).action) for x in noise)
 
 
@@ -260,7 +262,7 @@ def test_deterministic_evaluations_do_not_depend_on_the_noise(agent, kind):
         assert torch.equal(actions(2 + itr, itr, deterministic=True), first)
     # The noise is taken away by that alone: without it the same agent draws.
     assert not torch.equal(actions(2, itr=0), first)
-    if not kind.startswith(Q_LEARNERS):
+    if not kind.startswith(GREEDY):
         assert not torch.equal(actions(2, itr=1), actions(3, itr=1))
 
 

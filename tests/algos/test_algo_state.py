@@ -16,6 +16,7 @@ from rlpyt.agents import (
     DdpgAgent,
     DqnAgent,
     IqnAgent,
+    PqnAgent,
     QrDqnAgent,
     R2d1Agent,
     RecurrentCategoricalPgAgent,
@@ -24,7 +25,7 @@ from rlpyt.agents import (
     SacAgent,
     Td3Agent,
 )
-from rlpyt.algos import A2C, DDPG, DQN, IQN, PPO, QRDQN, R2D1, SAC, TD3, CategoricalDQN, QpgAlgo, VTrace
+from rlpyt.algos import A2C, DDPG, DQN, IQN, PPO, PQN, QRDQN, R2D1, SAC, TD3, CategoricalDQN, QpgAlgo, VTrace
 from rlpyt.core import example_inputs, hyper_parameters
 from rlpyt.utils.arrays import buffer_leaves
 from tests.algos.small_problems import RandomEnv, batches, check_parameters, optimize, parameters64, set_up
@@ -68,6 +69,18 @@ CASES: dict[str, Any] = {
         RecurrentCategoricalPgAgent(
             model_kwargs=dict(**SMALL, rnn_size=8, recurrent="gru", normalize_observation=True)
         ),
+    ),
+    "PQN": lambda: (
+        PQN(minibatches=2, eps_steps=200),
+        PqnAgent(model_kwargs=dict(**SMALL, layer_norm=True, normalize_observation=True)),
+    ),
+    "PQN LSTM": lambda: (
+        PQN(minibatches=2, OptimCls=torch.optim.Adam),
+        PqnAgent(recurrent=True, model_kwargs=dict(**SMALL, rnn_size=8)),
+    ),
+    "PQN Adam": lambda: (
+        PQN(minibatches=2, OptimCls=torch.optim.Adam),
+        PqnAgent(model_kwargs=dict(**SMALL, layer_norm=True)),
     ),
     "DQN": lambda: (DQN(**DQN_KWARGS), DqnAgent()),
     "DQN n-step soft": lambda: (

@@ -29,7 +29,7 @@ from tests.replica_kit import run_replicas
 
 COMPILED = ComputeSettings(compile=True)
 WHOLE = (
-    *("A2C", "PPO", "VTrace", "DQN n-step soft", "Rainbow", "QRDQN", "DDPG", "TD3", "SAC"),
+    *("A2C", "PPO", "PQN Adam", "VTrace", "DQN n-step soft", "Rainbow", "QRDQN", "DDPG", "TD3", "SAC"),
     *("PPO two-hot", "DQN HL-Gauss", "SAC C51"),
 )
 AS_THEY_ARE = ("IQN", "DroQ")

@@ -19,13 +19,14 @@ from rlpyt.agents import (
     DqnAgent,
     GaussianPgAgent,
     PgAgent,
+    PqnAgent,
     R2d1Agent,
     RecurrentCategoricalPgAgent,
     RecurrentSacAgent,
     SacAgent,
     Td3Agent,
 )
-from rlpyt.algos import A2C, DDPG, DQN, PPO, R2D1, SAC, TD3, VTrace
+from rlpyt.algos import A2C, DDPG, DQN, PPO, PQN, R2D1, SAC, TD3, VTrace
 from rlpyt.samplers import AlternatingSampler, CpuSampler, GpuSampler, SerialSampler
 from rlpyt.utils.compute import ComputeSettings
 from tests.algos.small_problems import (
@@ -63,6 +64,11 @@ CHAIN: dict[str, Any] = {  # number of iterations, algorithm, agent
     "A2C": (30, lambda: A2C(learning_rate=5e-3), CategoricalPgAgent),
     "A2C LSTM": (50, lambda: A2C(learning_rate=5e-3), lambda: RecurrentCategoricalPgAgent(model_kwargs=RNN_16)),
     "VTrace": (30, lambda: VTrace(learning_rate=5e-3), CategoricalPgAgent),
+    "PQN": (
+        30,
+        lambda: PQN(discount=0.9, learning_rate=3e-3, q_lambda=0.9, minibatches=4, epochs=4, eps_steps=2000),
+        lambda: PqnAgent(eps_final=0.02, model_kwargs=dict(hidden_sizes=(16, 16), layer_norm=True)),
+    ),
     "DQN": (
         40,
         lambda: DQN(**CHAIN_DQN, target_update_interval=50),
@@ -131,6 +137,16 @@ def test_a_recurrent_agent_remembers_the_cue_and_another_cannot(recurrent):
         agent = RecurrentCategoricalPgAgent(model_kwargs=dict(recurrent="gru", rnn_size=32, hidden_sizes=32))
     curve = train(PPO(**CUE), agent, Cue, n_itr=20, T=10, B=64)
     assert end(curve, 5) > 0.95 if recurrent else 0.4 < end(curve, 10) < 0.6
+
+
+@pytest.mark.parametrize("recurrent", [True, False])
+def test_a_q_learner_on_policy_remembers_the_cue_and_another_cannot(recurrent):
+    algo = PQN(discount=0.97, learning_rate=5e-3, q_lambda=0.9, minibatches=4, epochs=4, eps_steps=8000)
+    agent = PqnAgent(
+        recurrent=recurrent, eps_final=0.02, model_kwargs=dict(RNN_16 if recurrent else dict(hidden_sizes=16))
+    )
+    curve = train(algo, agent, Cue, n_itr=30, T=10, B=64)
+    assert end(curve, 5) > 0.93 if recurrent else 0.4 < end(curve, 10) < 0.6
 
 
 def test_a_gaussian_finds_the_best_action_within_its_bounds():

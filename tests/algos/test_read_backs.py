@@ -23,7 +23,7 @@ READING_METHODS = {"cpu", "numpy", "tolist", "item", "__bool__", "__float__", "_
 ON_THE_CPU = {
     "agents/networks.py Numbers.__getitem__": "the numbers of an agent, which stay on the CPU",
     "algos/policy_gradient.py one_update": "whether a row of the samples is valid",
-    "algos/ppo.py PPO.minibatch_rows": "the valid rows of the samples",
+    "algos/minibatching.py Minibatching.rows": "the valid rows of the samples",
     "algos/dqn.py NewErrors.__call__": "flags of the samples",
     "models/recurrent.py RecurrentCore.forward": "where episodes start, of the samples or the replay's batch",
     "models/recurrent.py Pieces.__init__": "the same",

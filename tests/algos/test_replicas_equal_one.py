@@ -20,14 +20,15 @@ from rlpyt.agents import (
     DqnAgent,
     IqnAgent,
     PgAgent,
+    PqnAgent,
     R2d1Agent,
     RecurrentCatDqnAgent,
     RecurrentIqnAgent,
     SacAgent,
     Td3Agent,
 )
-from rlpyt.algos import A2C, DDPG, DQN, IQN, PPO, R2D1, SAC, TD3, CategoricalDQN, VTrace
-from rlpyt.algos.ppo import random_parts
+from rlpyt.algos import A2C, DDPG, DQN, IQN, PPO, PQN, R2D1, SAC, TD3, CategoricalDQN, VTrace
+from rlpyt.algos.minibatching import random_parts
 from rlpyt.samplers import SerialSampler
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.replicas import Replicas
@@ -112,13 +113,16 @@ def hold_to(one: Sequence[Learned], replicas: Sequence[Sequence[Learned]], toler
 # ---- policy gradient ----
 
 
-class UnionPPO(PPO):
-    """PPO in one process, whose minibatches are the unions of those of replicas."""
+class Union:
+    """Algorithm in one process, whose minibatches are the unions of those of replicas."""
 
     union: ClassVar[int] = 1
+    batch_spec: Any
+    minibatches: int
+    generator: Any
 
     def initialize(self, agent: Any, run: Any) -> None:
-        super().initialize(agent, run)
+        super().initialize(agent, run)  # type: ignore[misc]
         self.generators = [torch_generator(run.seed, Role.ALGO, rank) for rank in range(self.union)]
 
     def union_parts(self, idxs: torch.Tensor) -> Any:
@@ -131,14 +135,22 @@ class UnionPPO(PPO):
         return [torch.cat(parts) for parts in zip(*shares, strict=True)]
 
 
+class UnionPPO(Union, PPO):
+    pass
+
+
+class UnionPQN(Union, PQN):
+    pass
+
+
 @pytest.fixture(autouse=True)
 def minibatches_are_unions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `UnionPPO` deal its rows as its replicas do."""
+    """Let a `Union` deal its rows as its replicas do."""
 
-    def parts(algo: PPO, idxs: torch.Tensor) -> Any:
-        return algo.union_parts(idxs) if isinstance(algo, UnionPPO) else random_parts(algo, idxs)
+    def parts(algo: Any, idxs: torch.Tensor, n: int) -> Any:
+        return algo.union_parts(idxs) if isinstance(algo, Union) else random_parts(algo, idxs, n)
 
-    monkeypatch.setattr("rlpyt.algos.ppo.random_parts", parts)
+    monkeypatch.setattr("rlpyt.algos.minibatching.random_parts", parts)
 
 
 def learn_on_policy(
@@ -168,7 +180,7 @@ def learn_on_policy(
         algo, agent, _, run = parts[replicas.rank]
         algo.union = 1
         algo.initialize(agent, replace(run, replicas=replicas))
-        if isinstance(algo, UnionPPO):
+        if isinstance(algo, Union):
             algo.generators = [algo.generator]
         shares = [share(batch, replicas.rank, world_size) for batch in batches]
         return [Learned.of(algo, optimize(algo, itr, samples)) for itr, samples in enumerate(shares)]
@@ -197,6 +209,7 @@ def pg_agent(recurrent: bool = False, **model: Any) -> Callable[[], Any]:
 
 NORMALIZED: dict[str, Any] = dict(normalize_advantage=True, normalize_reward=True, gae_lambda=0.9)
 EPOCHS: dict[str, Any] = dict(epochs=2, linear_lr_schedule=False, learning_rate=3e-3)
+OF_PQN: dict[str, Any] = dict(epochs=2, learning_rate=3e-3, q_lambda=0.8)
 CONTINUOUS = dict(action_space=spaces.Box(-1, 1, (2,)))
 ON_POLICY: dict[str, Case] = {
     "A2C": Case(A2C, pg_agent(), settings=dict(learning_rate=3e-3)),
@@ -212,6 +225,17 @@ ON_POLICY: dict[str, Case] = {
     ),
     "PPO recurrent": Case(
         UnionPPO, pg_agent(True, normalize_observation=True), B=12, settings=dict(EPOCHS, **NORMALIZED, minibatches=2)
+    ),
+    "PQN": Case(
+        UnionPQN,
+        lambda: PqnAgent(model_kwargs=dict(hidden_sizes=8, layer_norm=True, normalize_observation=True)),
+        settings=dict(OF_PQN, minibatches=5),
+    ),
+    "PQN recurrent": Case(
+        UnionPQN,
+        lambda: PqnAgent(recurrent=True, model_kwargs=dict(hidden_sizes=8, rnn_size=6)),
+        B=12,
+        settings=dict(OF_PQN, minibatches=2),
     ),
 }
 

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from torch import nn
 
 from rlpyt.models import (
@@ -10,6 +14,7 @@ from rlpyt.models import (
     NoisyLinear,
     OutputLinear,
     QHeadModel,
+    QModel,
     draw_randomness,
     update_target,
 )
@@ -35,6 +40,32 @@ def test_mlp_layers(
     assert net.output_size == (expected[-1][0] if expected else 3)
     for lead in [(), (4,), (2, 4)]:
         assert net(torch.randn(lead + (3,))).shape == (*lead, net.output_size)
+
+
+def test_layer_norm_stands_before_the_nonlinearity_of_each_hidden_layer() -> None:
+    net = MlpModel(3, (16, 8), 5, layer_norm=True)
+    kinds = [nn.Linear, nn.LayerNorm, nn.ReLU, nn.Linear, nn.LayerNorm, nn.ReLU, OutputLinear]
+    assert [type(layer) for layer in net] == kinds
+    x = torch.randn(4, 3)
+    hidden = net[0](x)
+    expected = (hidden - hidden.mean(-1, keepdim=True)) / (hidden.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+    torch.testing.assert_close(net[2](net[1](hidden)), expected.clamp(min=0.0))
+
+
+def test_layer_norm_of_a_q_model_is_after_all_hidden_layers() -> None:
+    image = spaces.Box(0, 255, (2, 40, 40), np.uint8)
+    all_options: list[dict[str, Any]] = [{}, dict(dueling=True), dict(recurrent="lstm", rnn_size=8)]
+    for options in all_options:
+        model = QModel(image, spaces.Discrete(3), layer_norm=True, **options)
+        layers = list(model.modules())
+        of_convolutions = [x for x in layers if isinstance(x, nn.GroupNorm)]
+        assert len(of_convolutions) == sum(isinstance(x, nn.Conv2d) for x in layers) == 3
+        n_hidden = sum(isinstance(x, nn.Linear) and not isinstance(x, OutputLinear) for x in layers)
+        assert sum(isinstance(x, nn.LayerNorm) for x in layers) == n_hidden > 0
+        assert not any(isinstance(x, nn.LayerNorm) for x in QModel(image, spaces.Discrete(3), **options).modules())
+    maps = torch.randn(2, 32, 9, 9)
+    mean, std = maps.mean((1, 2, 3), keepdim=True), maps.var((1, 2, 3), correction=0, keepdim=True).add(1e-5).sqrt()
+    torch.testing.assert_close(of_convolutions[0](maps), (maps - mean) / std)
 
 
 def test_the_output_layer_is_float32_under_autocast_and_the_hidden_ones_are_not() -> None:
