@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar, cast
 
@@ -17,7 +18,7 @@ from rlpyt.agents.rules import Exploration, PolicyExploration
 from rlpyt.core import Agent, Features, QpgPolicyAgent, ValueAt
 from rlpyt.distributions import ActionUnits
 from rlpyt.functional import ValueHead, as_value_head
-from rlpyt.models import ActorModel, FeatureModel, MuMlpModel, takes_n_models
+from rlpyt.models import ActorModel, EnsembleBatchNorm, FeatureModel, MuMlpModel, takes_n_models
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Settings, whole
 from rlpyt.spaces import EnvSpaces
@@ -54,6 +55,18 @@ class ActorCritic:
         alone = {"n_models": 1} if takes_n_models(self.q_model) else {}
         with self.networks.autocast():
             return self.q_model(*rows, self._agent.distribution.rest_fixed(action), **alone)[0]
+
+    @contextmanager
+    def evaluating(self, *, pi: bool = False, q: bool = False) -> Iterator[None]:
+        """Let policy or action values compute as in evaluation for a while; see `QpgPolicyAgent.evaluating`."""
+        networks = [*([self.model.pi] if pi else []), *([self.q_model] if q else [])]
+        for network in networks:
+            network.eval()
+        try:
+            yield
+        finally:
+            for network in networks:
+                network.train()
 
     def pi_parameters(self) -> list[nn.Parameter]:
         """Return the weights of the policy."""
@@ -104,6 +117,8 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
     value_head: ValueHead | str = "expectation"
     """How the outputs of a network stand for an action's value: as the number itself ("expectation"), or as the mean of
     a distribution, such as "hl_gauss:-10,10" with the range of the values, or `HLGauss(V_min=-10, V_max=10)`."""
+    has_targets: bool = True
+    """Whether there are target networks. SAC with `joint_pass` is without, as CrossQ."""
     pretrain_std: float | None = None
     """Standard deviation of the noise before the first update, when no schedule has begun; None spreads actions
     evenly."""
@@ -132,6 +147,7 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
     pi = Held[Callable[[AgentInputs], Buffer]]("online")
     q, first_q = Held[ValueAt]("online"), Held[ValueAt]("online")
     target_q = Held[ValueAt]("targets", "q")
+    evaluating = Held[Callable[..., AbstractContextManager[None]]]("online")
     pi_parameters = Held[Callable[[], list[nn.Parameter]]]("online")
     q_parameters = Held[Callable[[], list[nn.Parameter]]]("online")
     update_target = Held[Callable[..., None]]("networks", "update_targets")
@@ -184,6 +200,12 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
 def add_targets(agent: QpgAgent, target: ActorModel, target_q: nn.Module) -> None:
     """Give an agent target networks, which follow its own."""
     networks, model, who = agent.networks, agent.model, type(agent).__name__
+    if any(isinstance(layer, EnsembleBatchNorm) for network in networks.modules() for layer in network.modules()):
+        raise ValueError(
+            f"{who}: it has target networks and batch normalisation, whose statistics would be of one row of a "
+            "transition and not of the next row, so that learning diverges; expected one of them. For CrossQ give the "
+            'agent has_targets=False and SAC joint_pass=True; otherwise leave layers="batch_norm" out.'
+        )
     if not agent.has_target_policy:
         target.pi = nn.Identity()
     check_apart(f"{who}: BodyCls", model.body, target.body)

@@ -11,6 +11,7 @@ import torch
 
 from rlpyt.algos.graph_step import GraphStep, refuse_hooks
 from rlpyt.types import StateDict
+from rlpyt.utils.projection import projections_of
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.torch_optim import step, without_compiler
 
@@ -43,7 +44,8 @@ class GradientDescent:
         learning_rate: at the start of the run, from 0. Where it is 0, every group must have it.
         replicas: whose gradients are averaged before they are clipped.
         weighted: returns a loss of this replica as it counts among those of the others; None where all count the same.
-        modules: networks that parameters are named after, in a saved state and in messages.
+        modules: networks that parameters are named after, in a saved state and in messages; those of their layers that
+            are a `Projection` project their weights after every step.
         rate: setting of the algorithm that is the learning rate.
     """
 
@@ -59,6 +61,7 @@ class GradientDescent:
         self.optimizer, self.learning_rate, self.rate = optimizer, learning_rate, rate
         self._replicas, self._weighted = replicas or Replicas(), weighted
         self._modules = modules
+        self._projections = projections_of(modules, self.parameters)
         self._differentiated: list[torch.nn.Parameter] = []
         self._strides: list[tuple[int, ...]] = []
         self._graph: GraphStep | None = None
@@ -67,7 +70,9 @@ class GradientDescent:
     def __call__(self, loss: torch.Tensor, learning_rate: float, clip_grad_norm: float) -> torch.Tensor:
         """Take one step down a scalar loss; return the gradient's norm before clipping, on the device."""
         if self._graph is not None and torch.compiler.is_compiling():
-            return self._graph.step(self._weighted_loss(loss), learning_rate, clip_grad_norm)
+            grad_norm = self._graph.step(self._weighted_loss(loss), learning_rate, clip_grad_norm)
+            self._project()
+            return grad_norm
         self._set_rates(learning_rate)
         parameters = self.parameters
         if [parameter.stride() for parameter in parameters] != self._strides:
@@ -85,6 +90,7 @@ class GradientDescent:
             self._refuse_sparse(parameters)
             raise
         step(self.optimizer)
+        self._project()
         return grad_norm
 
     def make_graph_ready(self, learning_rate: float) -> None:
@@ -102,6 +108,11 @@ class GradientDescent:
         scales = self._lr_scales()
         if self._graph is None or not self._graph.is_of(self.optimizer, scales):
             self._graph = GraphStep(self.optimizer, scales, self._replicas)
+
+    @torch.no_grad()
+    def _project(self) -> None:
+        for layer in self._projections:
+            layer.project()
 
     @property
     def name(self) -> str:

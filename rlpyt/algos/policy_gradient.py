@@ -12,7 +12,7 @@ from rlpyt.algos.base import Descents, RlAlgorithm
 from rlpyt.algos.compiled_update import CompiledUpdate
 from rlpyt.algos.loss_after import Learner, LossAfter
 from rlpyt.algos.metrics import Numbers, tensors_and_metrics
-from rlpyt.core import Agent, PolicyAgent, Remark
+from rlpyt.core import Agent, PolicyAgent, QAgent, Remark
 from rlpyt.functional import (
     ScheduleLike,
     episode_start_from_valid,

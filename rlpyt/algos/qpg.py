@@ -63,6 +63,8 @@ class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
     """Whether V takes noise."""
     random_policy: ClassVar[bool] = False
     """Whether a step of the policy takes noise."""
+    joint_pass = False
+    """Whether one pass gives the action values of a row and of the next, without targets."""
     n_drawn_q = cast(int | None, None)
     """Number of target values that V is made of, drawn at every update; None is all."""
 
@@ -101,6 +103,7 @@ class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
                 f"{self.agent_kind}. DDPG goes with DdpgAgent, TD3 with Td3Agent, SAC with SacAgent, and with their "
                 "recurrent forms."
             )
+        check_targets(agent, type(self).__name__, self.joint_pass)
         super().initialize(agent, run)
         self.exploration = partial(begun, self)
         agent.explore_by(self.exploration)  # before the replay is built: it lets go of an earlier start's
@@ -127,12 +130,10 @@ class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
 
         A mapping of further metrics may follow, by name.
         """
-        values, y = self.agent.values, self.q_target(batch, outputs, hyper)
-        target = y if isinstance(y, ValueTarget) else values.encode(y)
-        output = self.agent.q(outputs.online, self.agent.distribution.encode(batch.action))
-        losses = mean_loss(values.loss(output, target), batch), values.mean(output), target.value
-        own = target.metrics(partial(mean_of_rows, batch=batch))
-        return (*losses, own) if own else losses
+        y = self.q_target(batch, outputs, hyper)
+        return losses_of_values(
+            self, batch, self.agent.q(outputs.online, self.agent.distribution.encode(batch.action)), y
+        )
 
     @abstractmethod
     def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor | ValueTarget:
@@ -145,6 +146,31 @@ class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
 
 AnyQpgAlgo = QpgAlgo[Any]
 OffPolicyAlgo.register(QpgAlgo)  # type: ignore[type-abstract]
+
+
+def losses_of_values(algo: AnyQpgAlgo, batch: Buffer, output: torch.Tensor, y: torch.Tensor | ValueTarget) -> QLosses:
+    """Return what `QpgAlgo.q_losses` does, by outputs [n_q, ...] for action values, and y or what stands for it."""
+    values = algo.agent.values
+    target = y if isinstance(y, ValueTarget) else values.encode(y)
+    losses = mean_loss(values.loss(output, target), batch), values.mean(output), target.value
+    own = target.metrics(partial(mean_of_rows, batch=batch))
+    return (*losses, own) if own else losses
+
+
+def check_targets(agent: QpgPolicyAgent, who: str, joint_pass: bool) -> None:
+    """Refuse an agent with target networks that are not used, without those that are, and a joint pass of sequences."""
+    if agent.has_targets == joint_pass:
+        has, whose = ("", f"{who}(joint_pass=True)") if joint_pass else ("no ", who)
+        raise ValueError(
+            f"{whose}: the agent, a {type(agent).__name__}, has {has}target networks; expected "
+            f"{'none' if joint_pass else 'some'}. Give the agent has_targets={not joint_pass}"
+            f"{'' if joint_pass else ', or SAC joint_pass=True'}."
+        )
+    if joint_pass and agent.recurrent:
+        raise ValueError(
+            f"{who}(joint_pass=True): the agent, a {type(agent).__name__}, is recurrent; expected one that is not, as "
+            "batch normalisation would count the rows of sequences that are not trained on. Give it SacAgent."
+        )
 
 
 def draw(algo: AnyQpgAlgo, batch: Buffer, policy_is_due: bool) -> Draws:

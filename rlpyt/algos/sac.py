@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 
 from rlpyt.algos.metrics import Numbers
-from rlpyt.algos.qpg import QpgAlgo, bounded_target
+from rlpyt.algos.qpg import QLosses, QpgAlgo, bounded_target, losses_of_values
 from rlpyt.algos.replay_rows import Outputs, for_atoms, mean_loss, mean_of_rows
 from rlpyt.core import QpgPolicyAgent
 from rlpyt.functional import (
@@ -41,10 +42,12 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
 
     REDQ is `n_q=10` of the agent with `n_target_q=2, q_of_policy="mean", replay_ratio=20 * batch_size,
     policy_update_interval=20`; DroQ is `q_model_kwargs=dict(dropout=0.01, layer_norm=True)` of the agent with
-    `q_of_policy="mean", replay_ratio=20 * batch_size, policy_update_interval=20`.
+    `q_of_policy="mean", replay_ratio=20 * batch_size, policy_update_interval=20`. CrossQ is `joint_pass=True,
+    policy_update_interval=3, optim_kwargs=dict(betas=(0.5, 0.999))` with learning rates of 1e-3, and of the agent
+    `has_targets=False` with `layers="batch_norm"` in `model_kwargs` and `q_model_kwargs`.
 
     Sources: Haarnoja et al. 2018, arXiv:1812.05905; REDQ Chen et al. 2021, arXiv:2101.05982; DroQ Hiraoka et al. 2022,
-    arXiv:2110.02034.
+    arXiv:2110.02034; CrossQ Bhatt et al. 2024, arXiv:1902.05605.
     """
 
     opt_info_fields: ClassVar[tuple[str, ...]] = (
@@ -78,6 +81,9 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     """Factor of the rewards."""
     n_target_q: int | None = None
     """Number of action values whose minimum is V, drawn at every update; None is all."""
+    joint_pass: bool = False
+    """Whether one forward pass of the action values gives those of rows and of the rows that are bootstrapped from, by
+    weights that are trained, in the place of targets (CrossQ); for an agent with `has_targets=False`."""
     q_of_policy: str = "min"
     """Of all action values, what the policy climbs: "min", or "mean" as in REDQ."""
 
@@ -118,7 +124,8 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
         self.log_alpha = torch.nn.Parameter(log_alpha, requires_grad=self.fixed_alpha is None)
         self.descents.kept["log_alpha"] = self.log_alpha
         if self.fixed_alpha is None:
-            self.descents.add("alpha", [self.log_alpha], rate="alpha_learning_rate")
+            # Weight decay would move alpha to 1.
+            self.descents.add("alpha", [{"params": [self.log_alpha], "weight_decay": 0.0}], rate="alpha_learning_rate")
 
     def schedule_of(self, name: str) -> ScheduleLike | None:
         """Return the given schedule, or for a target entropy of "auto" the number of this action space."""
@@ -126,23 +133,29 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
             return -float(self.agent.distribution.n_free) if "agent" in vars(self) else 0.0
         return super().schedule_of(name)
 
+    def q_losses(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> QLosses:
+        """Return losses, action values and y; with `joint_pass` the values of both rows come from one pass."""
+        if not self.joint_pass:
+            return super().q_losses(batch, outputs, hyper)
+        agent = self.agent
+        with torch.no_grad(), agent.evaluating(pi=True):
+            next_action, log_prob, _ = act(agent, outputs.next_online, outputs.noise)
+        rows = AgentInputs(*map(torch.cat, zip(outputs.online, outputs.next_online, strict=True)))
+        both = agent.q(rows, torch.cat([agent.distribution.encode(batch.action), next_action]))
+        output, next_output = both.chunk(2, dim=1)
+        return losses_of_values(self, batch, output, soft_target(self, batch, next_output, log_prob, hyper))
+
     @torch.no_grad()
     def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor | ValueTarget:
         """Return y by the smallest target value of an action of the policy, its entropy, and the scaled rewards."""
         action, log_prob, _ = act(self.agent, outputs.next_online, outputs.noise)
-        q = self.agent.target_q(outputs.next_target, action)
-        if self.draws.target_q is not None:
-            q = q[self.draws.target_q]
-        scaled, alpha = batch._replace(return_=batch.return_ * hyper.reward_scale), alpha_of(self, hyper)
-
-        def backup(next_q: torch.Tensor) -> torch.Tensor:
-            return bounded_target(scaled, soft_value(next_q, for_atoms(log_prob, next_q), alpha), hyper)
-
-        return self.agent.values.bootstrap(self.agent.values.lowest(q), backup)
+        return soft_target(self, batch, self.agent.target_q(outputs.next_target, action), log_prob, hyper)
 
     def update_policy(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> Numbers:
         """Climb the action values and the entropy; move alpha to where the entropy is the target's."""
-        loss, log_prob, dist_info = policy_loss(self, batch, features, self.draws.policy, hyper)
+        # Values of other actions than those of the replay: a joint pass does not take in their statistics.
+        with self.agent.evaluating(q=True) if self.joint_pass else nullcontext():
+            loss, log_prob, dist_info = policy_loss(self, batch, features, self.draws.policy, hyper)
         alpha = alpha_of(self, hyper)
         grad_norm = self.descents.step("pi", loss, hyper)
         log_prob = log_prob.detach()
@@ -158,6 +171,19 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
             "alpha": torch.zeros_like(loss.detach()) + alpha,
             "entropy": -mean_of_rows(log_prob, batch),
         }
+
+
+@torch.no_grad()
+def soft_target(algo: SAC, batch: Buffer, output: torch.Tensor, log_prob: torch.Tensor, hyper: Hyper) -> ValueTarget:
+    """Return the target by outputs [n_q, ...] for the values of the next rows, and log-densities [...] there."""
+    if algo.draws.target_q is not None:
+        output = output[algo.draws.target_q]
+    scaled, alpha = batch._replace(return_=batch.return_ * hyper.reward_scale), alpha_of(algo, hyper)
+
+    def backup(next_q: torch.Tensor) -> torch.Tensor:
+        return bounded_target(scaled, soft_value(next_q, for_atoms(log_prob, next_q), alpha), hyper)
+
+    return algo.agent.values.bootstrap(algo.agent.values.lowest(output), backup)
 
 
 def policy_loss(

@@ -5,9 +5,11 @@ Command `rlpyt algos` lists them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 from gymnasium import spaces
 
 import rlpyt.agents as agents
@@ -258,6 +260,49 @@ def ddpg(env: Environment) -> Parts:
     return Parts(algos.DDPG(**SMALL_QPG), agents.DdpgAgent(**networks(env)), 40_000, ONE_STEP)
 
 
+def crossq(env: Environment) -> Parts:
+    """Return CrossQ: Bhatt et al. 2024, with action values of 256 units a layer where the paper has 2,048."""
+    algo = algos.SAC(
+        joint_pass=True,
+        policy_update_interval=3,
+        optim_kwargs=dict(betas=(0.5, 0.999)),
+        learning_rate=1e-3,
+        q_learning_rate=1e-3,
+        alpha_learning_rate=1e-3,
+        **first_steps(env),
+    )
+    layers: Kwargs = dict(layers="batch_norm", hidden_sizes=(256, 256))
+    agent = agents.SacAgent(has_targets=False, model_kwargs=layers, q_model_kwargs=layers)
+    return Parts(algo, agent, 1e6 if env.kind == "mujoco" else 20_000, ONE_STEP)
+
+
+def simba(env: Environment, version: int = 1) -> Parts:
+    """Return SAC with the networks of SimBa or SimbaV2: Lee et al. 2024 and 2025, who have values of 512 units.
+
+    Here they have 128. SimbaV2 has the squared error in the place of a categorical one, and rewards scaled by a number
+    in the place of the running returns.
+    """
+    rate: float | str = 1e-4 if version == 1 else "lin_1e-4_5e-5"
+    own: Values = dict(OptimCls=torch.optim.AdamW, optim_kwargs=dict(weight_decay=1e-2))
+    algo = algos.SAC(
+        learning_rate=rate,
+        q_learning_rate=rate,
+        alpha_learning_rate=rate,
+        alpha_init=0.01,
+        target_entropy=-0.5 * math.prod(env.spaces.action.shape or ()),
+        replay_ratio=512,
+        **(own if version == 1 else dict(reward_scale=0.01)),
+        **first_steps(env),
+    )
+    kind = "simba" if version == 1 else "simbav2"
+    agent = agents.SacAgent(
+        model_kwargs=dict(layers=kind, hidden_sizes=(128,)),
+        q_model_kwargs=dict(layers=kind, hidden_sizes=(128, 128)),
+        feature_kwargs={} if env.has_images else dict(normalize_observation=True),
+    )
+    return Parts(algo, agent, 1e6 if env.kind == "mujoco" else 20_000, ONE_STEP)
+
+
 def recurrent_qpg(
     env: Environment,
     Algo: type[algos.SAC | algos.TD3],
@@ -268,6 +313,11 @@ def recurrent_qpg(
     agent = Agent(model_kwargs=sizes, q_model_kwargs=sizes, feature_kwargs=dict(rnn_size=64))
     n_steps = 1e6 if env.kind == "mujoco" else 40_000
     return Parts(Algo(**SEQUENCES), agent, n_steps, dict(batch_T=20, batch_B=4))
+
+
+def first_steps(env: Environment) -> Values:
+    """Return when learning begins, and the size of a replay for a short run."""
+    return dict(min_steps_learn=5_000) if env.kind == "mujoco" else dict(min_steps_learn=500, replay_size=100_000)
 
 
 ONE_STEP: Kwargs = dict(batch_T=1, batch_B=1)
@@ -320,6 +370,9 @@ ALGORITHMS: dict[str, Algorithm] = {
     "sac_lstm": Algorithm(
         lambda env: recurrent_qpg(env, algos.SAC, agents.RecurrentSacAgent), ("continuous",), "SAC with a memory."
     ),
+    "crossq": Algorithm(crossq, ("continuous",), "SAC with batch normalisation, and without targets: fewer steps."),
+    "simba": Algorithm(simba, ("continuous",), "SAC with residual networks and layer normalisation."),
+    "simbav2": Algorithm(lambda env: simba(env, 2), ("continuous",), "SAC with features and weights of norm 1."),
     "td3": Algorithm(td3, ("continuous",), "Twin delayed deep deterministic policy gradient."),
     "td3_lstm": Algorithm(
         lambda env: recurrent_qpg(env, algos.TD3, agents.RecurrentTd3Agent), ("continuous",), "TD3 with a memory."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol, Self
 
 import torch
@@ -297,8 +298,8 @@ class CategoricalQAgent(QAgent):
 class QpgPolicyAgent(Agent):
     """Policy with action values, as DDPG, TD3 and SAC ask of an agent; rows are `AgentInputs` of features."""
 
-    has_targets: ClassVar[bool] = True
-    """Whether there are target networks; an algorithm without, such as CrossQ, learns by `features` and `q` alone."""
+    has_targets: bool = True
+    """Whether there are target networks; SAC with `joint_pass`, as in CrossQ, learns by `features` and `q` alone."""
     n_q: int
     """Networks of action values."""
     features: Features
@@ -313,6 +314,9 @@ class QpgPolicyAgent(Agent):
     """Returns those of the first network alone, without n_q."""
     target_q: ValueAt
     """Returns the same as `q` by the target."""
+    evaluating: Callable[..., AbstractContextManager[None]]
+    """Returns a context in which the policy (`pi=True`), or the action values (`q=True`), compute as in evaluation, and
+    after it as in training: batch normalisation by its running statistics, which stay as they are, and no dropout."""
     pi_parameters: Callable[[], Sequence[torch.nn.Parameter]]
     """Returns the weights of the policy."""
     q_parameters: Callable[[], Sequence[torch.nn.Parameter]]

@@ -1,6 +1,7 @@
 """Neural networks: full models, which agents call, and their parts."""
 
 from rlpyt.models.base import Model, takes_n_models, uses_prev_action
+from rlpyt.models.batch_norm import BatchNormModel, EnsembleBatchNorm
 from rlpyt.models.conv import Conv2dHeadModel, Conv2dModel, ConvSettings, PixelConv2d
 from rlpyt.models.encoders import (
     Encoder,
@@ -12,8 +13,9 @@ from rlpyt.models.encoders import (
     is_image,
     make_encoder,
 )
-from rlpyt.models.ensemble import EnsembleLayerNorm, EnsembleLinear, EnsembleMlpModel
+from rlpyt.models.ensemble import EnsembleLayerNorm, EnsembleLinear, EnsembleMlpModel, EnsembleModel
 from rlpyt.models.iqn import IqnModel, Quantiles, TauSource
+from rlpyt.models.layers import LAYERS
 from rlpyt.models.mlp import MlpModel, OutputLinear
 from rlpyt.models.noise import Dropout, NoisyLinear, RandomModule, Stream, copy_streams, draw_randomness, set_streams
 from rlpyt.models.pg import PgModel, PolicyModel
@@ -30,7 +32,10 @@ from rlpyt.models.q import DuelingHeadModel, QHeadModel, QModel
 from rlpyt.models.qpg import ActorModel, FeatureHead, FeatureModel, MuMlpModel, PiMlpModel, QofMuMlpModel
 from rlpyt.models.recurrent import RecurrentCore, RnnState
 from rlpyt.models.running_mean_std import RunningMeanStdModel, join_replicas
+from rlpyt.models.simba import SimbaModel, SimbaV2Model, UnitLinear
+from rlpyt.models.spectral_norm import SpectralLinear, SpectralNormModel
 from rlpyt.models.utils import conv2d_output_shape, init_orthogonal, scale_grad, set_training, update_target
+from rlpyt.utils.projection import Projection
 
 __all__ = [
     # full models
@@ -56,9 +61,19 @@ __all__ = [
     # parts
     "MlpModel",
     "OutputLinear",
+    "EnsembleModel",
     "EnsembleMlpModel",
     "EnsembleLinear",
     "EnsembleLayerNorm",
+    "LAYERS",
+    "BatchNormModel",
+    "EnsembleBatchNorm",
+    "SpectralNormModel",
+    "SpectralLinear",
+    "SimbaModel",
+    "SimbaV2Model",
+    "Projection",
+    "UnitLinear",
     "ConvSettings",
     "Conv2dModel",
     "Conv2dHeadModel",

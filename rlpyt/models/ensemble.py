@@ -36,11 +36,8 @@ class EnsembleLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return x @ weight + bias, [n, M, out_features]."""
-        weight, bias = _first(len(x), self.weight, self.bias)
-        if not (self.keep_float32 and torch.is_autocast_enabled(x.device.type)):
-            return _affine(x, weight, bias)
-        with torch.autocast(x.device.type, enabled=False):
-            return _affine(x.float(), weight, bias)
+        weight, bias = first(len(x), self.weight, self.bias)
+        return affine(x, weight, bias, self.keep_float32)
 
 
 class EnsembleLayerNorm(nn.Module):
@@ -60,18 +57,41 @@ class EnsembleLayerNorm(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return x with mean 0 and variance 1 over its last dimension, scaled and shifted."""
-        weight, bias = _first(len(x), self.weight, self.bias)
+        weight, bias = first(len(x), self.weight, self.bias)
         return torch.addcmul(bias, nn.functional.layer_norm(x, x.shape[-1:]), weight)
 
 
-class EnsembleMlpModel(nn.Module):
-    """N fully connected networks over the same input; [..., input_size] becomes [N, ..., output_size].
+class EnsembleModel(nn.Module):
+    """N networks over the same input, layer by layer computed as one: [..., input_size] becomes [N, ..., output_size].
 
     Args:
         n_models: N.
+        layers: hidden layers; each turns [n, M, size] of the first n networks into another such tensor.
+        size: of what the last of them gives.
+        output_size: number of outputs of a last linear layer, in float32; None leaves it out.
+    """
+
+    def __init__(self, n_models: int, layers: Sequence[nn.Module], size: int, output_size: int | None = None) -> None:
+        super().__init__()
+        self.n_models, self.output_size = n_models, size if output_size is None else output_size
+        last = [] if output_size is None else [EnsembleLinear(n_models, size, output_size, keep_float32=True)]
+        self.layers = nn.Sequential(*layers, *last)
+
+    def forward(self, x: torch.Tensor, n_models: int | None = None) -> torch.Tensor:
+        """Return the outputs of all networks, or only of the first `n_models`."""
+        n = self.n_models if n_models is None else n_models
+        output = self.layers(x.reshape(-1, x.shape[-1]).expand(n, -1, -1))
+        return output.reshape(n, *x.shape[:-1], output.shape[-1])
+
+
+class EnsembleMlpModel(EnsembleModel):
+    """N fully connected networks.
+
+    Args:
+        n_models: see `EnsembleModel`.
         input_size: number of input features.
         hidden_sizes: see `MlpModel`.
-        output_size: number of outputs of the last linear layer, in float32.
+        output_size: see `EnsembleModel`.
         nonlinearity: called once per hidden layer.
         dropout: probability that a hidden entry is set to zero in training mode, before the nonlinearity.
         layer_norm: whether hidden layers are normalised, after dropout (the order of DroQ).
@@ -82,13 +102,11 @@ class EnsembleMlpModel(nn.Module):
         n_models: int,
         input_size: int,
         hidden_sizes: int | Sequence[int] | None,
-        output_size: int,
+        output_size: int | None = None,
         nonlinearity: Nonlinearity = nn.ReLU,
         dropout: float = 0.0,
         layer_norm: bool = False,
     ) -> None:
-        super().__init__()
-        self.n_models = n_models
         sizes = [input_size, *as_sizes(hidden_sizes)]
         layers: list[nn.Module] = []
         for n_in, n_out in pairwise(sizes):
@@ -98,26 +116,30 @@ class EnsembleMlpModel(nn.Module):
             if layer_norm:
                 layers.append(EnsembleLayerNorm(n_models, n_out))
             layers.append(nonlinearity())
-        layers.append(EnsembleLinear(n_models, sizes[-1], output_size, keep_float32=True))
-        self.layers = nn.Sequential(*layers)
-
-    def forward(self, x: torch.Tensor, n_models: int | None = None) -> torch.Tensor:
-        """Return the outputs of all networks, or only of the first `n_models`."""
-        n = self.n_models if n_models is None else n_models
-        output = self.layers(x.reshape(-1, x.shape[-1]).expand(n, -1, -1))
-        return output.reshape(n, *x.shape[:-1], output.shape[-1])
+        super().__init__(n_models, layers, sizes[-1], output_size)
 
 
-def _affine(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """Return x @ weight + bias for each of N.
+def affine(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, keep_float32: bool = False
+) -> torch.Tensor:
+    """Return x @ weight + bias for each of N; with `keep_float32` computed in float32 under autocast too.
 
-    Batched products with one column are slow on a CPU: 540 us forward and backward for [2, 256, 256], against 215.
+    Args:
+        x: [N, M, in_features].
+        weight: [N, in_features, out_features].
+        bias: [N, 1, out_features]; None is none.
+        keep_float32: see `EnsembleLinear`.
     """
+    if keep_float32 and torch.is_autocast_enabled(x.device.type):
+        with torch.autocast(x.device.type, enabled=False):
+            return affine(x.float(), weight, bias)
+    # Batched products with one column are slow on a CPU: 540 us forward and backward for [2, 256, 256], against 215.
     if weight.shape[-1] == 1:
-        return (x * weight.transpose(1, 2)).sum(-1, keepdim=True) + bias
-    return torch.baddbmm(bias, x, weight)
+        y = (x * weight.transpose(1, 2)).sum(-1, keepdim=True)
+        return y if bias is None else y + bias
+    return torch.bmm(x, weight) if bias is None else torch.baddbmm(bias, x, weight)
 
 
-def _first(n: int, *parameters: torch.Tensor) -> Sequence[torch.Tensor]:
+def first(n: int, *parameters: torch.Tensor) -> Sequence[torch.Tensor]:
     """Return the first n of N entries, [N, ...] each."""
     return parameters if n == len(parameters[0]) else [parameter[:n] for parameter in parameters]

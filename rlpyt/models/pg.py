@@ -11,7 +11,8 @@ from torch import nn
 from rlpyt.models.base import Model
 from rlpyt.models.conv import NATURE, ConvSettings, takes_layers
 from rlpyt.models.encoders import Observation, encoded_action_size, encoder_and_layers
-from rlpyt.models.mlp import MlpModel, Nonlinearity
+from rlpyt.models.layers import Layers, features_of, tower_of
+from rlpyt.models.mlp import Nonlinearity
 from rlpyt.models.recurrent import RnnState, make_core
 from rlpyt.models.utils import init_orthogonal
 
@@ -27,6 +28,8 @@ class PgModel(Model):
         action_space: Discrete, MultiDiscrete, MultiBinary or Box.
         hidden_sizes: layers over the features; where the observation is a single image, `conv.fc_sizes` replace them.
         nonlinearity: of these layers; where the observation is a single image it is ReLU.
+        layers: kind of these layers, such as "simba", with linear outputs; see `rlpyt.models.layers`. Those of another
+            kind than "mlp" have a nonlinearity and initial weights of their own.
         conv: sizes of the layers over images. Its fields are also arguments of their own: `channels=(16, 32)`.
         recurrent: None, "lstm" or "gru".
         rnn_size: units of the recurrent layer.
@@ -48,6 +51,7 @@ class PgModel(Model):
         *,
         hidden_sizes: int | Sequence[int] = (64, 64),
         nonlinearity: Nonlinearity = nn.Tanh,
+        layers: Layers = "mlp",
         conv: ConvSettings = NATURE,
         recurrent: str | None = None,
         rnn_size: int = 256,
@@ -62,16 +66,16 @@ class PgModel(Model):
         under = encoder_and_layers(observation_space, conv, normalize_observation, hidden_sizes, nonlinearity)
         encoder, sizes, nonlinearity = under
         share = encoder.has_image or recurrent is not None if share_trunk is None else share_trunk
-        trunk = MlpModel(encoder.output_size, sizes if share else None, nonlinearity=nonlinearity)
+        trunk = features_of(layers, encoder.output_size, sizes if share else None, nonlinearity)
         core = make_core(recurrent, trunk.output_size + action_size + 1, rnn_size)
         super().__init__(encoder, trunk, core)
         size = trunk.output_size if core is None else core.output_size
         box = isinstance(action_space, spaces.Box)
         self._init_log_std = float(init_log_std) if box and state_dependent_std else None
         policy_size = action_size if self._init_log_std is None else 2 * action_size
-        self.policy = MlpModel(size, None if share else sizes, policy_size, nonlinearity)
+        self.policy = tower_of(layers, size, None if share else sizes, policy_size, nonlinearity)
         self._n_atoms = n_atoms
-        self.value = MlpModel(size, None if share else sizes, n_atoms or 1, nonlinearity)
+        self.value = tower_of(layers, size, None if share else sizes, n_atoms or 1, nonlinearity)
         self.log_std: nn.Parameter | None = None
         if box and not state_dependent_std:
             self.log_std = nn.Parameter(torch.full((action_size,), float(init_log_std)))
@@ -115,13 +119,14 @@ class PolicyModel(Model):
         *,
         hidden_sizes: int | Sequence[int] = (16,),
         nonlinearity: Nonlinearity = nn.Tanh,
+        layers: Layers = "mlp",
         conv: ConvSettings = NATURE,
         normalize_observation: bool = False,
     ) -> None:
         under = encoder_and_layers(observation_space, conv, normalize_observation, hidden_sizes, nonlinearity)
         encoder, sizes, nonlinearity = under
         super().__init__(encoder)
-        self.policy = MlpModel(encoder.output_size, sizes, encoded_action_size(action_space), nonlinearity)
+        self.policy = tower_of(layers, encoder.output_size, sizes, encoded_action_size(action_space), nonlinearity)
         self._bounded = isinstance(action_space, spaces.Box)
 
     def forward(self, observation: Observation, prev_action: torch.Tensor, prev_reward: torch.Tensor) -> torch.Tensor:

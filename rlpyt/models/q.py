@@ -12,6 +12,7 @@ from torch import nn
 from rlpyt.models.base import Model
 from rlpyt.models.conv import NATURE, ConvSettings, takes_layers
 from rlpyt.models.encoders import Observation, encoded_action_size, encoder_and_layers
+from rlpyt.models.layers import Layers, features_of
 from rlpyt.models.mlp import MlpModel, Nonlinearity, output_layer
 from rlpyt.models.recurrent import RnnState, make_core
 from rlpyt.models.utils import scale_grad
@@ -101,6 +102,8 @@ class QModel(Model):
         action_space: Discrete.
         hidden_sizes: layers over the features; where the observation is a single image, `conv.fc_sizes` replace them.
         nonlinearity: of these layers; where the observation is a single image it is ReLU.
+        layers: kind of these layers, such as "simba"; see `rlpyt.models.layers`. With another kind than "mlp" all of
+            them are below the head, which is linear unless it has `head_sizes`.
         conv: sizes of the layers over images. Its fields are also arguments of their own: `channels=(16, 32)`.
         head_sizes: hidden layers of the head, over all the layers above; None moves the last of these into the head.
         dueling: whether the head is a `DuelingHeadModel`.
@@ -123,6 +126,7 @@ class QModel(Model):
         *,
         hidden_sizes: int | Sequence[int] = (128, 128),
         nonlinearity: Nonlinearity = nn.ReLU,
+        layers: Layers = "mlp",
         conv: ConvSettings = NATURE,
         head_sizes: int | Sequence[int] | None = None,
         dueling: bool = False,
@@ -142,8 +146,10 @@ class QModel(Model):
         conv = replace(conv, conv_layer_norm=layer_norm or conv.conv_layer_norm)
         under = encoder_and_layers(observation_space, conv, normalize_observation, hidden_sizes, nonlinearity)
         encoder, sizes, nonlinearity = under
+        if layers != "mlp" and head_sizes is None:
+            head_sizes = ()
         trunk_sizes = sizes[:-1] if recurrent is None and head_sizes is None else sizes
-        trunk = MlpModel(encoder.output_size, trunk_sizes, nonlinearity=nonlinearity, layer_norm=layer_norm)
+        trunk = features_of(layers, encoder.output_size, trunk_sizes, nonlinearity, layer_norm)
         core = make_core(recurrent, trunk.output_size + action_size + 1, rnn_size)
         super().__init__(encoder, trunk, core)
         self.feature_size = trunk.output_size if core is None else core.output_size

@@ -16,7 +16,7 @@ from torch import nn
 from rlpyt.models.base import Model
 from rlpyt.models.conv import DRQ, ConvSettings, takes_layers
 from rlpyt.models.encoders import Observation, make_encoder
-from rlpyt.models.ensemble import EnsembleMlpModel
+from rlpyt.models.layers import Layers, ensemble_of, network_of
 from rlpyt.models.mlp import MlpModel, Nonlinearity
 from rlpyt.models.recurrent import RnnState, make_core
 from rlpyt.namedarraytuple import Buffer
@@ -98,6 +98,8 @@ class MuMlpModel(FeatureHead):
         hidden_sizes: fully connected layers.
         action_size: A.
         output_max: factor of tanh; 1 gives the bounds of the actions.
+        layers: kind of the hidden layers, "mlp", "batch_norm", "spectral_norm", "simba", "simbav2", or a class; see
+            `rlpyt.models.layers`.
     """
 
     uses_prev_action = False
@@ -108,9 +110,10 @@ class MuMlpModel(FeatureHead):
         hidden_sizes: int | Sequence[int],
         action_size: int,
         output_max: float = 1.0,
+        layers: Layers = "mlp",
     ) -> None:
         super().__init__()
-        self.mlp = MlpModel(math.prod(observation_shape), hidden_sizes, action_size)
+        self.mlp = network_of(layers, math.prod(observation_shape), hidden_sizes, action_size)
         self.output_max = output_max
 
     def forward(self, observation: torch.Tensor, prev_action: torch.Tensor, prev_reward: torch.Tensor) -> torch.Tensor:
@@ -127,9 +130,15 @@ class PiMlpModel(FeatureHead):
 
     uses_prev_action = False
 
-    def __init__(self, observation_shape: Sequence[int], hidden_sizes: int | Sequence[int], action_size: int) -> None:
+    def __init__(
+        self,
+        observation_shape: Sequence[int],
+        hidden_sizes: int | Sequence[int],
+        action_size: int,
+        layers: Layers = "mlp",
+    ) -> None:
         super().__init__()
-        self.mlp = MlpModel(math.prod(observation_shape), hidden_sizes, 2 * action_size)
+        self.mlp = network_of(layers, math.prod(observation_shape), hidden_sizes, 2 * action_size)
 
     def forward(
         self, observation: torch.Tensor, prev_action: torch.Tensor, prev_reward: torch.Tensor
@@ -148,6 +157,7 @@ class QofMuMlpModel(FeatureHead):
         dropout: see `EnsembleMlpModel`; DroQ has 0.01 with layer_norm.
         layer_norm: see `EnsembleMlpModel`.
         n_atoms: outputs of each network, which a value head reads; None is the value, without a dimension of its own.
+        layers: see `MuMlpModel`; the networks are computed as one with every kind.
     """
 
     uses_prev_action = False
@@ -162,11 +172,14 @@ class QofMuMlpModel(FeatureHead):
         dropout: float = 0.0,
         layer_norm: bool = False,
         n_atoms: int | None = None,
+        layers: Layers = "mlp",
     ) -> None:
         super().__init__()
         self._n_atoms = n_atoms
         size = math.prod(observation_shape) + action_size
-        self.mlp = EnsembleMlpModel(n_models, size, hidden_sizes, n_atoms or 1, dropout=dropout, layer_norm=layer_norm)
+        self.mlp = ensemble_of(
+            layers, n_models, size, hidden_sizes, n_atoms or 1, dropout=dropout, layer_norm=layer_norm
+        )
 
     def forward(
         self,

@@ -88,6 +88,10 @@ class RunningMeanStdModel(nn.Module):
         self.count += count
 
 
+class BatchStatistics(nn.Module):
+    """Base of layers of one's own that take statistics of the rows of a pass in training mode."""
+
+
 def join_replicas(network: nn.Module, replicas: Replicas) -> None:
     """Let the running statistics of a network take in the batches of all replicas.
 
@@ -108,7 +112,7 @@ def join_replicas(network: nn.Module, replicas: Replicas) -> None:
 
 def _takes_statistics(part: nn.Module) -> bool:
     # An instance normalisation has them only if it tracks running ones.
-    batch_norm = isinstance(part, nn.modules.batchnorm._BatchNorm)
+    batch_norm = isinstance(part, nn.modules.batchnorm._BatchNorm | BatchStatistics)
     return batch_norm or (isinstance(part, _NormBase) and part.track_running_stats)
 
 

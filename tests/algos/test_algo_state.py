@@ -41,6 +41,10 @@ SEQUENCE_KWARGS: dict[str, Any] = dict(
 SMALL: dict[str, Any] = dict(hidden_sizes=8)
 QPG_KWARGS: dict[str, Any] = dict(batch_size=16, replay_size=200, replay_ratio=1.5, min_steps_learn=64)
 QPG_SEQUENCE_KWARGS = {k: x for k, x in SEQUENCE_KWARGS.items() if k not in ("target_update_interval", "n_step_return")}
+BATCH_NORM: dict[str, Any] = dict(layers="batch_norm", hidden_sizes=(8, 8))
+SPECTRAL: dict[str, Any] = dict(layers="spectral_norm", hidden_sizes=(8, 8))
+RESIDUAL: dict[str, Any] = dict(layers="simba", hidden_sizes=(8,))
+SPHERES: dict[str, Any] = dict(layers="simbav2", hidden_sizes=(8, 8))
 MU_AND_Q: dict[str, Any] = dict(model_kwargs=SMALL, q_model_kwargs=SMALL)
 
 
@@ -113,6 +117,19 @@ CASES: dict[str, Any] = {
         IQN(**SEQUENCE_KWARGS),
         RecurrentIqnAgent(model_kwargs=dict(**SMALL, n_tau=4, rnn_size=8, recurrent="gru", noisy=True)),
     ),
+    "CrossQ": lambda: (
+        SAC(**QPG_KWARGS, joint_pass=True, policy_update_interval=2),
+        SacAgent(has_targets=False, model_kwargs=BATCH_NORM, q_model_kwargs=BATCH_NORM),
+    ),
+    "SimbaV2": lambda: (
+        SAC(**QPG_KWARGS),
+        SacAgent(model_kwargs=SPHERES, q_model_kwargs=SPHERES, feature_kwargs=dict(normalize_observation=True)),
+    ),
+    "SimBa": lambda: (
+        TD3(**QPG_KWARGS, OptimCls=torch.optim.AdamW, optim_kwargs=dict(weight_decay=0.01)),
+        Td3Agent(model_kwargs=RESIDUAL, q_model_kwargs=RESIDUAL, feature_kwargs=dict(normalize_observation=True)),
+    ),
+    "spectral norm": lambda: (SAC(**QPG_KWARGS), SacAgent(model_kwargs=SPECTRAL, q_model_kwargs=SPECTRAL)),
     "DDPG": lambda: (DDPG(**QPG_KWARGS), DdpgAgent(**MU_AND_Q)),
     # Five updates between those of the policy, three an iteration: where a run is in between is part of its state.
     "TD3": lambda: (TD3(**QPG_KWARGS, policy_update_interval=5, prioritized_replay=True), Td3Agent(**MU_AND_Q)),

@@ -19,8 +19,6 @@ from rlpyt.runners import MinibatchRl
 from rlpyt.samplers import SerialSampler
 from tests.algos import variants
 from tests.algos.small_problems import RandomEnv, Spot, build, optimize, set_up
-from tests.algos.variants.crossq import CrossQ
-from tests.algos.variants.crossq_model import CrossQAgent, NormalisedQ
 from tests.algos.variants.latent import LatentSAC
 
 SMALL: dict[str, Any] = dict(hidden_sizes=8)
@@ -91,7 +89,6 @@ FOLDER = Path(variants.__file__).parent
 @pytest.mark.parametrize(
     ("things", "most"),
     [
-        ([FOLDER / "crossq.py", FOLDER / "crossq_model.py"], 90),
         ([FOLDER / "latent.py"], 250),
         ([Munchausen], 15),
         ([RewardPPO], 20),
@@ -169,23 +166,3 @@ def test_a_model_of_the_world_is_trained_beside_the_policy() -> None:
     Watching(algo, agent, sampler, n_steps=2000, log_interval_steps=1000, seed=0).train()
     assert len(losses) > 100
     assert torch.stack(losses[-20:]).mean() < 0.5 * torch.stack(losses[:20]).mean()
-
-
-def crossq_parts() -> tuple[CrossQ, SacAgent]:
-    replay: dict[str, Any] = dict(batch_size=64, min_steps_learn=256, replay_size=20_000, replay_ratio=64)
-    algo = CrossQ(**replay, discount=0.95, alpha_learning_rate=1e-3)
-    return algo, CrossQAgent(QModelCls=NormalisedQ, q_model_kwargs=dict(size=64), model_kwargs=dict(hidden_sizes=64))
-
-
-def test_crossq_has_no_targets_and_one_pass_of_both_rows() -> None:
-    algo, agent = crossq_parts()
-    algo = algo.replace(batch_size=8, min_steps_learn=64, replay_size=600, replay_ratio=1)
-    calls: list[int] = []
-    sampler = set_up(algo, agent, RandomEnv, BOX)
-    agent.q_model.register_forward_hook(lambda module, inputs, q: calls.append(q.shape[1]) if module.training else None)
-    for itr in range(5):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
-    assert algo.update_counter > 0
-    assert calls == [16] * algo.update_counter
-    assert algo.target is None
-    assert list(agent.learning) == ["q_model"]
