@@ -4,9 +4,11 @@
     .venv/bin/python benchmarks/performance.py [--workloads sac_half_cheetah ...] [--parts rlpyt bare ...] [--rounds 3]
 
 Every part runs in a process and an environment of its own: `benchmarks/peers/run_<library>.py`, settings and clock in
-`benchmarks/peers/workloads.py`. Rounds are A B C A B C. A part is measured again where it is named again; what others
-were measured before stays in `docs/notes/performance/results.json`. From that file the tables of
-docs/notes/performance.md are written, the one of the README, and the pictures; `--report` does only this.
+`benchmarks/peers/workloads.py`. Rounds are A B C A B C. Each figure is kept at once in `.bench/unfinished.json`: where
+a run is cut off, the same command goes on after the last figure, and the file goes when all are there. A part is
+measured again where it is named again; what others were measured before stays in
+`docs/notes/performance/results.json`. From that file the tables of docs/notes/performance.md are written, the one of
+the README, and the pictures; `--report` does only this.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +31,7 @@ ROOT = Path(__file__).parent.parent
 PEERS = Path(__file__).parent / "peers"
 README, NOTES = ROOT / "README.md", ROOT / "docs/notes"
 PAGE, RESULTS = NOTES / "performance.md", NOTES / "performance/results.json"
+UNFINISHED = ROOT / ".bench/unfinished.json"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 sys.path.insert(0, str(PEERS))
 
@@ -37,6 +40,10 @@ from workloads import WORKLOADS  # noqa: E402
 
 ON_IMAGES = {"ppo_pong", "a2c_pong", "dqn_pong", "rainbow_pong", "r2d1_pong", "sampling_pong"}
 WITHOUT_BARE = {"rainbow_pong", "r2d1_pong", "sac_two_cores", "start"}
+COMPILED = {
+    "dqn_cartpole", "ppo_cartpole", "ppo_half_cheetah", "sac_half_cheetah", "sac_two_cores", "td3_half_cheetah",
+    "ddpg_half_cheetah",
+}  # fmt: skip
 HALF_PRECISION = {"sac_half_cheetah", "sac_two_cores", "td3_half_cheetah", "ddpg_half_cheetah"}
 
 
@@ -51,7 +58,7 @@ class Part:
 
     def command(self, name: str, seconds: float) -> list[str]:
         """Return the command line, without what pins it."""
-        own = self.library in ("rlpyt", "bare", "gymnasium")
+        own = self.library in ("rlpyt", "bare", "gymnasium", "ale_py")
         python = ROOT / (".venv" if own else f".bench/{self.library}") / "bin/python"
         setting = ["--setting", self.setting] if self.setting else []
         return [str(python), str(PEERS / f"run_{self.library}.py"), name, "--seconds", str(seconds), *setting]
@@ -65,7 +72,14 @@ PEER_LABELS = {
     "sample_factory": "Sample Factory",
     "rllib": "RLlib",
     "gymnasium": "gymnasium AsyncVectorEnv",
+    "ale_py": "ale-py AtariVectorEnv",
+    "envpool": "EnvPool",
+    "rlox": "rlox",
 }
+
+
+IN_ONE_ROUND = {"tianshou", "torchrl", "sample_factory", "rllib"}
+"""Peers of which a figure takes long, and of which more would change nothing: they are far from the fastest."""
 
 
 def parts_of(name: str) -> dict[str, Part]:
@@ -85,8 +99,8 @@ def parts_of(name: str) -> dict[str, Part]:
         parts = {"rlpyt": Part("rlpyt", "rlpyt"), "bare": Part("bare loop", "bare")}
         if name in HALF_PRECISION:
             parts["rlpyt_bfloat16"] = Part("rlpyt, bfloat16", "rlpyt", "bfloat16")
-        if name.endswith(("cartpole", "half_cheetah")) and not name.startswith("sampling"):
-            parts["rlpyt_compiled"] = Part("rlpyt, compiled", "rlpyt", "compiled")
+    if name in COMPILED:
+        parts["rlpyt_compiled"] = Part("rlpyt, compiled", "rlpyt", "compiled")
     if name in WITHOUT_BARE:
         parts = {key: part for key, part in parts.items() if part.library != "bare"}
     for library, label in PEER_LABELS.items():
@@ -128,21 +142,75 @@ def peer_speed(library: str, name: str, seconds: float = 15) -> float:
     return measure(parts_of(name)[library], name, seconds)
 
 
-def measure_all(names: Iterable[str], keys: list[str] | None, rounds: int, seconds: float) -> None:
-    """Run the parts in turn, and keep every figure at once."""
+class Figures:
+    """The figures of a run, one for each round of a part, kept in a file that a later run goes on from.
+
+    Args:
+        conditions: what the figures depend on.
+
+    Raises:
+        SystemExit: if the file has figures of other conditions.
+    """
+
+    def __init__(self, conditions: Mapping[str, Any]) -> None:
+        kept: dict[str, Any] = dict(conditions=conditions, figures={})
+        if UNFINISHED.exists():
+            kept = json.loads(UNFINISHED.read_text())
+        other = [key for key, value in conditions.items() if kept["conditions"].get(key) != value]
+        if other:
+            sys.exit(
+                f"{UNFINISHED} has the figures of a run that was cut off; it had another value of {', '.join(other)} "
+                f"than this one, {kept['conditions']}. Give its command again to go on, or --fresh to measure anew."
+            )
+        self._kept = kept
+        self._figures: dict[str, dict[str, list[float | None]]] = kept["figures"]
+
+    def count(self, name: str, key: str) -> int:
+        """Return how many rounds of a part there are."""
+        return len(self._figures.get(name, {}).get(key, []))
+
+    def add(self, name: str, key: str, figure: float | None) -> None:
+        """Keep the figure of the next round, None of a part that failed."""
+        self._figures.setdefault(name, {}).setdefault(key, []).append(figure)
+        UNFINISHED.parent.mkdir(exist_ok=True)
+        new = UNFINISHED.with_suffix(".new")
+        new.write_text(json.dumps(self._kept, indent=1) + "\n")
+        new.replace(UNFINISHED)
+
+    def of(self, name: str) -> dict[str, list[float]]:
+        """Return the figures of the parts of a workload, without those that failed."""
+        figures = {key: [x for x in rounds if x is not None] for key, rounds in self._figures.get(name, {}).items()}
+        return {key: numbers for key, numbers in figures.items() if numbers}
+
+
+def measure_all(names: list[str], keys: list[str] | None, rounds: int, seconds: float) -> None:
+    """Run the parts in turn, go on where a run was cut off, and keep every figure at once."""
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    if results and results["machine"]["cpu"] != machine()["cpu"]:
+        results = {}  # no table has the figures of two machines
+    asked = dict(workloads=names, parts=keys, rounds=rounds, seconds=seconds)
+    figures = Figures(asked | dict(cpu=machine()["cpu"], code=code()))
     for name in names:
         parts = {key: part for key, part in parts_of(name).items() if keys is None or key in keys}
-        measured: dict[str, list[float]] = {key: [] for key in parts}
-        for _ in range(rounds):
+        for i in range(rounds):
             for key, part in parts.items():
-                if (number := attempt(part, name, seconds)) is not None:
-                    measured[key].append(number)
-                    print(f"{name:<20} {part.label:<26} {number:>10,.5g}", flush=True)
-        results.setdefault(name, {}).update({key: numbers for key, numbers in measured.items() if numbers})
+                if figures.count(name, key) > i or (i > 0 and part.library in IN_ONE_ROUND):
+                    continue
+                figure = attempt(part, name, seconds)
+                figures.add(name, key, figure)
+                if figure is not None:
+                    print(f"{name:<20} {part.label:<26} {figure:>10,.5g}", flush=True)
+        results.setdefault(name, {}).update(figures.of(name))
         results["machine"] = machine()
         RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    UNFINISHED.unlink(missing_ok=True)
+
+
+def code() -> str:
+    """Return the commit's trees of the library and of the scripts; "" outside of a repository of git."""
+    command = ["git", "rev-parse", "HEAD:rlpyt", "HEAD:benchmarks/peers"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
 
 
 def attempt(part: Part, name: str, seconds: float) -> float | None:
@@ -192,7 +260,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=12, help="of one part in one round")
     parser.add_argument("--report", action="store_true", help="write the page from the last figures")
+    parser.add_argument("--fresh", action="store_true", help="forget the figures of a run that was cut off")
     args = parser.parse_args()
+    if args.fresh:
+        UNFINISHED.unlink(missing_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))  # with the part that runs
     if not args.report:
         measure_all(args.workloads, args.parts, args.rounds, args.seconds)
     report()

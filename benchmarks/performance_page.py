@@ -34,28 +34,29 @@ def best_peer(name: str, figures: Figures) -> str | None:
 def summary(results: Mapping[str, Any], titles: Mapping[str, str], labels: Mapping[str, str]) -> list[str]:
     """Return the table of all workloads."""
     lines = [
-        "| steps/s | rlpyt | of the bare loop | Stable-Baselines3 | times | fastest peer | times | in bfloat16 |",
-        "|---|---|---|---|---|---|---|---|",
+        "| steps/s | rlpyt | compiled | of the bare loop | times Stable-Baselines3 "
+        "| fastest peer | times it | compiled | in bfloat16 |",
+        "|---" * 9 + "|",
     ]
     for name, title in titles.items():
-        if (figures := results.get(name)) is None or "rlpyt" not in figures:
+        figures = results.get(name, {})
+        if "rlpyt" not in figures:
             continue
-        own = speed(name, figures["rlpyt"])
         peer = best_peer(name, figures)
         cells = [title.split(":")[0] + (", seconds" if is_faster_when_small(name) else "")]
-        cells.append(number(median(figures["rlpyt"])))
-        cells.append(f"{own / speed(name, figures['bare']):.2f}" if "bare" in figures else "")
-        sb3 = figures.get("stable_baselines3")
-        cells += [number(median(sb3)), f"{own / speed(name, sb3):.2f}"] if sb3 else ["", ""]
-        cells += (
-            [f"{labels[peer]} {number(median(figures[peer]))}", f"{own / speed(name, figures[peer]):.2f}"]
-            if peer
-            else ["", ""]
-        )
-        half = figures.get("rlpyt_bfloat16")
-        cells.append(f"{speed(name, half) / speed(name, figures[peer]):.2f}" if half and peer else "")
+        cells += [number(median(figures[key])) if key in figures else "" for key in ("rlpyt", "rlpyt_compiled")]
+        cells += [ratio(name, figures, "rlpyt", other) for other in ("bare", "stable_baselines3")]
+        cells.append(f"{labels[peer]} {number(median(figures[peer]))}" if peer else "")
+        cells += [ratio(name, figures, own, peer) for own in ("rlpyt", "rlpyt_compiled", "rlpyt_bfloat16")]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
+
+
+def ratio(name: str, figures: Figures, key: str, other: str | None) -> str:
+    """Return how many times as fast a part is as another; nothing where one of them was not measured."""
+    if other is None or not {key, other} <= figures.keys():
+        return ""
+    return f"{speed(name, figures[key]) / speed(name, figures[other]):.2f}"
 
 
 def details(results: Mapping[str, Any], titles: Mapping[str, str], labels: Mapping[str, str]) -> list[str]:
@@ -63,11 +64,13 @@ def details(results: Mapping[str, Any], titles: Mapping[str, str], labels: Mappi
     columns = dict(
         zip(OWN, ("rlpyt", "in bfloat16", "compiled", "bare loop", "bare, in bfloat16"), strict=True)
     ) | dict(labels)
+    measured = [name for name in titles if name in results]
+    columns = {key: label for key, label in columns.items() if any(key in results[name] for name in measured)}
     lines = ["| | " + " | ".join(columns.values()) + " |", "|" + "---|" * (len(columns) + 1)]
-    for name, title in titles.items():
-        figures = results.get(name, {})
+    for name in measured:
+        figures = results[name]
         cells = [number(median(figures[key])) if key in figures else "" for key in columns]
-        lines.append(f"| {title} | " + " | ".join(cells) + " |")
+        lines.append(f"| {titles[name]} | " + " | ".join(cells) + " |")
     return lines
 
 
