@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlpyt.agents import (
     CatDqnAgent,
@@ -22,6 +24,9 @@ from rlpyt.agents import (
 from rlpyt.algos import A2C, CMAES, DQN, IQN, PPO, QRDQN, R2D1, CategoricalDQN, VTrace
 from rlpyt.algos.dqn import greedy_q
 from rlpyt.algos.replay_rows import run_over
+from rlpyt.samplers import CpuSampler, GpuSampler, SerialSampler
+from rlpyt.utils.arrays import buffer_func, buffer_leaves
+from rlpyt.utils.compute import ComputeSettings
 from tests.algos.small_problems import end, optimize, set_up, train
 from tests.masked_envs import MaskedEnv
 
@@ -124,3 +129,79 @@ def test_targets_are_of_the_best_legal_action(name: str, double: bool) -> None:
         assert int(got.argmax()) == max(legal, key=lambda a: float(row_q[a]))
         n_differ += int(got.argmax()) != int(row_q.argmax())
     assert n_differ > 0, "the best action is legal in every row: nothing was tested"
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN"])
+def test_compiled_updates_have_the_same_numbers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What torch would generate code of runs as it is: without a compiler, and in seconds.
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    states: list[Any] = []
+    for compiles in (False, True):
+        algo, agent = ALGOS[name]()
+        sampler = set_up(algo, agent, MaskedEnv, B=8, n_itr=2, settings=ComputeSettings(compile=compiles))
+        try:
+            for itr in range(2):
+                optimize(algo, itr, sampler.obtain_samples(itr)[0])
+        finally:
+            sampler.shutdown()
+        assert algo.update_counter > 0
+        assert algo.compiled.is_on == compiles
+        states.append(agent.state_dict()["model"])
+    torch._dynamo.reset()
+    torch.testing.assert_close(*states, rtol=1e-4, atol=1e-5)
+
+
+def many(num_envs: int, **kwargs: Any) -> SyncVectorEnv:
+    return SyncVectorEnv([partial(MaskedEnv, **kwargs)] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+
+@pytest.mark.parametrize("of_info", [False, True], ids=["Dict", "info"])
+@pytest.mark.parametrize("EnvCls", [MaskedEnv, many])
+def test_all_samplers_collect_the_same_legal_rows(EnvCls: Any, of_info: bool) -> None:
+    """Also where environments rest to the end of a batch, or of an evaluation."""
+    here: dict[str, Any] = dict(n_workers=2, start_method="here")
+    batches = []
+    for SamplerCls, settings in ((SerialSampler, {}), (CpuSampler, here), (GpuSampler, here)):
+        sampler = set_up(
+            A2C(), CategoricalPgAgent(model_kwargs=SMALL), EnvCls, dict(of_info=of_info), T=8, B=4, n_itr=2,
+            SamplerCls=SamplerCls, eval_n_envs=3, eval_max_trajectories=4, **settings,
+        )  # fmt: skip
+        try:
+            sampler.obtain_samples(0)
+            assert len(sampler.evaluate_agent(1).traj_infos) == 4
+            samples, _ = sampler.obtain_samples(1)
+            batches.append(buffer_func((samples.env, samples.agent.action), torch.clone))
+        finally:
+            sampler.shutdown()
+    for other in batches[1:]:
+        assert all(map(torch.equal, buffer_leaves(other), buffer_leaves(batches[0])))
+
+
+def test_environments_that_rest_take_legal_actions() -> None:
+    for EnvCls in (MaskedEnv, many):
+        sampler = set_up(
+            A2C(), CategoricalPgAgent(model_kwargs=SMALL), EnvCls, dict(of_info=True), T=12, B=4, n_itr=3,
+            mid_batch_reset=False,
+        )  # fmt: skip
+        try:
+            for itr in range(3):
+                samples, _ = sampler.obtain_samples(itr)
+            assert not samples.env.valid[-1].any()
+        finally:
+            sampler.shutdown()
+
+
+def test_a_resumed_sampler_goes_on_with_the_same_masks() -> None:
+    def begun() -> Any:
+        return set_up(A2C(), CategoricalPgAgent(model_kwargs=SMALL), MaskedEnv, dict(of_info=True), n_itr=3)
+
+    one, other = begun(), begun()
+    try:
+        one.obtain_samples(0)
+        other.load_state_dict(one.state_dict())
+        ahead, after = one.obtain_samples(1)[0], other.obtain_samples(1)[0]
+        assert all(map(torch.equal, buffer_leaves(after), buffer_leaves(ahead)))
+        assert other.n_cut_episodes == 0
+    finally:
+        one.shutdown()
+        other.shutdown()
