@@ -130,32 +130,27 @@ class HindsightTransitions(Transitions):
 
     def read(self, storage: Storage, T_idxs: np.ndarray, B_idxs: np.ndarray, discount: float) -> SamplesFromReplay:
         """Return the transitions that begin at rows, [M]."""
-        batch = super().read(storage, T_idxs, B_idxs, discount)
-        n_goals = self.hindsight.n_goals
-        chosen = np.flatnonzero(self.rng.random(len(T_idxs)) < n_goals / (n_goals + 1))
-        if len(chosen):
-            batch[chosen] = self._with_goals(storage, T_idxs[chosen], B_idxs[chosen], discount)
-        return batch
-
-    def _with_goals(self, storage: Storage, T_idxs: np.ndarray, B_idxs: np.ndarray, discount: float) -> Buffer:
-        """Return transitions with goals in hindsight."""
-        rows, compute_terminated = storage.rows, self.hindsight.compute_terminated
-        goals = storage.field("achieved_goal", self._goal_rows(storage, T_idxs, B_idxs), B_idxs)
-        # What the n steps, and the step before them, have led to; what lies behind an episode's end is not summed.
+        rows, of_env = storage.rows, self.hindsight
+        chosen = self.rng.random(len(T_idxs)) < of_env.n_goals / (of_env.n_goals + 1)
+        goals = storage.field("desired_goal", T_idxs, B_idxs)
+        goals[chosen] = self._achieved_goals(storage, T_idxs[chosen], B_idxs[chosen])
+        # Row k has what step k - 1 has led to; step -1 is the one before. Behind an episode's end nothing is summed.
         after = (T_idxs + np.arange(self.n_step_return + 1)[:, None]) % storage.T
         achieved = storage.field("achieved_goal", after, B_idxs)
-        assert self.hindsight.compute_reward is not None
-        reward = _computed("compute_reward", self.hindsight.compute_reward, achieved, goals).astype(np.float32)
-        reward[0, ~rows.valid[(T_idxs - 1) % storage.T, B_idxs]] = 0
-        steps = after[:-1], B_idxs
-        terminated, truncated = rows.terminated[steps], rows.truncated[steps]
-        if compute_terminated is not None:
+        before = (after - 1) % storage.T, B_idxs
+        reward, terminated, truncated = rows.reward[before], rows.terminated[before], rows.truncated[before]
+        assert of_env.compute_reward is not None
+        of_goals = _computed("compute_reward", of_env.compute_reward, achieved, goals, np.float32)
+        of_goals[0] *= rows.valid[before[0][0], B_idxs]  # an episode's first row follows no reward
+        np.copyto(reward, of_goals, where=chosen)
+        if of_env.compute_terminated is not None:
             done = terminated | truncated
-            terminated = _computed("compute_terminated", compute_terminated, achieved[1:], goals).astype(bool)
-            truncated = done & ~terminated
-        n_step = n_step_return(reward[1:], terminated, truncated, discount=discount)
+            ended = _computed("compute_terminated", of_env.compute_terminated, achieved, goals, np.bool_)
+            np.copyto(terminated, ended, where=chosen)
+            np.copyto(truncated, done & ~terminated, where=chosen)
+        n_step = n_step_return(reward[1:], terminated[1:], truncated[1:], discount=discount)
         both = storage.agent_inputs(np.array([T_idxs, (T_idxs + n_step.steps) % storage.T]), B_idxs)
-        both.observation["desired_goal"][:] = goals
+        both.observation["desired_goal"][:, chosen] = goals[chosen]
         both.prev_reward[:] = reward[0], np.take_along_axis(reward, n_step.steps[None], axis=0)[0]
         return SamplesFromReplay(
             agent_inputs=both[0],
@@ -167,18 +162,19 @@ class HindsightTransitions(Transitions):
             reward=reward[1],
         )
 
-    def _goal_rows(self, storage: Storage, T_idxs: np.ndarray, B_idxs: np.ndarray) -> np.ndarray:
-        """Return the time indexes of the rows whose achieved goals are taken, one for each row."""
+    def _achieved_goals(self, storage: Storage, T_idxs: np.ndarray, B_idxs: np.ndarray) -> np.ndarray:
+        """Return a goal for each row, as the strategy draws it."""
         valid, strategy = storage.rows.valid, self.hindsight.strategy
         n_newer = (storage.written - 1 - T_idxs) % storage.T
         # The next row that is not valid is the final one; of an episode that goes on the newest row counts.
         last = np.minimum(rows_to_invalid(valid, T_idxs, B_idxs, n_newer, 1), n_newer)
-        if strategy == "final":
-            return (T_idxs + last) % storage.T
-        first = np.ones_like(last)
-        if strategy == "episode":
-            first = 1 - rows_to_invalid(valid, T_idxs, B_idxs, (T_idxs - storage.oldest) % storage.T, -1)
-        return (T_idxs + self.rng.integers(first, last, endpoint=True)) % storage.T
+        away = last
+        if strategy != "final":
+            first = np.ones_like(last)
+            if strategy == "episode":
+                first -= rows_to_invalid(valid, T_idxs, B_idxs, (T_idxs - storage.oldest) % storage.T, -1)
+            away = self.rng.integers(first, last, endpoint=True)
+        return storage.field("achieved_goal", (T_idxs + away) % storage.T, B_idxs)
 
 
 def rows_to_invalid(
@@ -249,8 +245,8 @@ def _tried(name: str, function: GoalFunction, goals: np.ndarray, takes_false: bo
     return result
 
 
-def _computed(name: str, function: GoalFunction, achieved: np.ndarray, goals: np.ndarray) -> np.ndarray:
-    """Return what a function says of achieved goals [n, M, ...] where goals [M, ...] are desired, [n, M]."""
+def _computed(name: str, function: GoalFunction, achieved: np.ndarray, goals: np.ndarray, dtype: type) -> np.ndarray:
+    """Return what a function says of achieved goals [n, M, ...] where goals [M, ...] are desired, [n, M], a copy."""
     lead, shape = achieved.shape[:2], achieved.shape[2:]
     desired = np.broadcast_to(goals, achieved.shape).reshape(-1, *shape)
     result = np.asarray(function(achieved.reshape(-1, *shape), desired, {}))
@@ -259,4 +255,4 @@ def _computed(name: str, function: GoalFunction, achieved: np.ndarray, goals: np
             f"Hindsight: {name} was called with {len(desired)} goals and returned an array of shape "
             f"{list(result.shape)}; expected [{len(desired)}]. Return a number for each."
         )
-    return result.reshape(lead)
+    return result.reshape(lead).astype(dtype)
