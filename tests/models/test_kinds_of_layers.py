@@ -358,7 +358,8 @@ def test_policies_with_values_and_q_models_take_every_kind_but_batch_normalisati
             model = PgModel(space, spaces.Discrete(3), **settings, share_trunk=share)
             logits, value = model(rows(4, M, 5), nothing, nothing)
             assert (logits.shape, value.shape) == ((4, M, 3), (4, M))
-            assert model.policy[-1].weight.norm(dim=1).tolist() == pytest.approx([0.01] * 3)
+            last: Any = model.policy[-1]
+            assert last.weight.norm(dim=1).tolist() == pytest.approx([0.01] * 3)
         for dueling in (True, False):
             q = QModel(space, spaces.Discrete(3), **settings, dueling=dueling)(rows(4, M, 5), nothing, nothing)
             assert q.shape == (4, M, 3)
