@@ -79,6 +79,7 @@ setup(
         "cloudpickle>=3",
         "psutil>=5.9",
         "threadpoolctl>=3.1",
+        "rich>=13",
         "tyro>=1.0",
     ],
     extras_require=extras,

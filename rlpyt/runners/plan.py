@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 import textwrap
 from collections.abc import Mapping
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from rlpyt.core import Remark, discount_at_start, hyper_parameters, rows_per_update
 from rlpyt.runners.training import Training
 from rlpyt.utils.processes import available_cores
 from rlpyt.utils.slurm_job import job_name, visible_gpus
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 _OF_EACH = ("batch", "rows an update", "replay rows", "replay bytes", "workers", "cores")
 _WIDTH = 100  # of a line of the text
@@ -53,9 +55,8 @@ def log_plan(training: Training, seed: int, evaluation: Mapping[str, object], re
         of_all = {"batch of all": f"T {T} x B {B * n}", "rows an update of all": rows_per_update(algo) * n}
         named = {f"{name} of each replica" if name in _OF_EACH else name: value for name, value in plan.items()}
         plan = {"replicas": n, **of_all, **named}
-    cautions = {name: text for name, text in of_algo.items() if isinstance(text, Remark)}
-    columns = shutil.get_terminal_size(fallback=(_WIDTH, 0)).columns
-    training.logger.log(plan_text(plan, cautions, min(columns, _WIDTH)))
+    table = PlanTable(plan, {name: text for name, text in of_algo.items() if isinstance(text, Remark)})
+    training.logger.log_drawn(table.text(), table.drawn)
     for warning in filter(None, [*warnings, discount_warning(algo.discount, record)]):
         training.logger.warn_once(warning, warning)
     given = {"class": type(algo).__name__, **hyper_parameters(algo)}
@@ -64,27 +65,46 @@ def log_plan(training: Training, seed: int, evaluation: Mapping[str, object], re
         training.logger.warn_once("lag", of_lag)
 
 
-def plan_text(plan: Mapping[str, object], cautions: Mapping[str, str], width: int = _WIDTH) -> str:
-    """Return a plan as lines of text, with the cautions below it.
+class PlanTable:
+    """Table of a plan, with cautions below it: as plain text, and as rich draws it in a terminal.
 
     Args:
         plan: by name; what is False or None is not shown.
         cautions: entries of the plan that are cautions, by name. Those with one text are told together.
-        width: of the lines.
     """
-    shown = {k: v for k, v in plan.items() if k not in cautions and v is not None and v is not False}
-    rows = {k: f"{v:,}" if type(v) is int and k != "seed" else str(v) for k, v in shown.items()}
-    indent = max(map(len, rows)) + 4
-    lines = [_wrapped(f"  {name}".ljust(indent) + value, width, indent) for name, value in rows.items()]
-    if cautions:
+
+    def __init__(self, plan: Mapping[str, object], cautions: Mapping[str, str]) -> None:
+        shown = {k: v for k, v in plan.items() if k not in cautions and v is not None and v is not False}
+        self._rows = {k: f"{v:,}" if type(v) is int and k != "seed" else str(v) for k, v in shown.items()}
         names = {text: [name for name in cautions if cautions[name] == text] for text in cautions.values()}
-        lines.append("cautions:")
-        lines += [_wrapped(f"  {', '.join(of_text)}: {text}", width, 4) for text, of_text in names.items()]
-    return "\n".join(["plan:", *lines])
+        self._cautions = [f"{', '.join(names)}: {text}" for text, names in names.items()]
+
+    def text(self) -> str:
+        """Return the lines."""
+        width = max(map(len, self._rows)) + 2
+        lines = [f"  {name:<{width}}{value}" for name, value in self._rows.items()]
+        wrapped = [_wrapped(line, 2 + width) for line in lines]
+        cautions = [_wrapped(f"  {caution}", 4) for caution in self._cautions]
+        return "\n".join(["plan:", *wrapped, *(["cautions:", *cautions] if cautions else [])])
+
+    def drawn(self) -> RenderableType:
+        """Return what rich draws."""
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for name, value in self._rows.items():
+            table.add_row(Text(f"  {name}", "cyan"), Text(value))
+        cautions = Table.grid(padding=(0, 0, 0, 2), pad_edge=True)
+        for caution in self._cautions:
+            cautions.add_row(Text(caution, "yellow"))
+        below: list[RenderableType] = [Text("cautions:", "bold yellow"), cautions] if self._cautions else []
+        return Group(Text("plan:", "bold"), table, *below)
 
 
-def _wrapped(line: str, width: int, indent: int) -> str:
-    return textwrap.fill(line, width, subsequent_indent=" " * indent, break_on_hyphens=False)
+def _wrapped(line: str, indent: int) -> str:
+    return textwrap.fill(line, _WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False)
 
 
 def discount_warning(discount: object, record: str) -> str | None:

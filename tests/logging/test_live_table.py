@@ -13,7 +13,7 @@ import pytest
 
 from rlpyt.logging import Logger, logger_context, read_progress
 from rlpyt.runners import MinibatchRl
-from rlpyt.runners.plan import plan_text
+from rlpyt.runners.plan import PlanTable
 from rlpyt.utils.terminal import Region, bar, can_redraw, clock, region_below_prints, sparkline
 from tests.logging.test_logger import log_row
 from tests.runners.runner_kit import make_algo, make_sampler, run, without_times
@@ -65,7 +65,7 @@ class Screen(io.StringIO):
 @pytest.fixture
 def size(monkeypatch):
     def set_size(columns: int, lines: int = 24) -> None:
-        monkeypatch.setattr("shutil.get_terminal_size", lambda fallback=None: os.terminal_size((columns, lines)))
+        monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((columns, lines)))
 
     set_size(80)
     monkeypatch.setenv("TERM", "xterm")
@@ -180,11 +180,23 @@ def test_a_run_in_a_terminal_shows_one_table_and_the_same_files(size, monkeypatc
     assert printed.count("step ") == 5
 
 
-def test_a_long_value_of_a_plan_goes_on_below_itself_and_cautions_with_one_text_are_told_together():
+def test_a_plan_is_drawn_by_rich_in_a_terminal_and_by_nobody_elsewhere(size, monkeypatch, tmp_path, capsys):
+    size(40)
     cautions = dict.fromkeys(("pri_eta", "x"), "not used")
-    text = plan_text({"steps": 1000, "compile": False, "observation": "a " * 25, **cautions}, cautions, width=40)
-    rows = ["  steps        1,000", f"  observation  {'a ' * 12}a", f"{'':15}{'a ' * 11}a"]
-    assert text.split("\n") == ["plan:", *rows, "cautions:", "  pri_eta, x: not used"]
+    table = PlanTable({"steps": 1000, "compile": False, "observation": "a " * 25, **cautions}, cautions)
+    head = ["plan:", "  steps        1,000"]
+    text = [*head, f"  observation  {'a ' * 24}a", "cautions:", "  pri_eta, x: not used"]
+    with monkeypatch.context() as patch, logger_context(tmp_path, 0) as logger:
+        patch.setitem(sys.modules, "rich.console", None)  # an import of it raises
+        logger.log_drawn(table.text(), table.drawn)
+    assert capsys.readouterr().out.splitlines()[1:] == text
+    lines = (tmp_path / "run_0" / "debug.log").read_text().splitlines()
+    assert [line.partition(" | ")[2] for line in lines[1:]] == text
+    screen = terminal(monkeypatch, 40)
+    Logger().log_drawn(table.text(), table.drawn)
+    shown = [line.rstrip() for line in screen.lines]
+    assert shown[:3] == [*head, f"  observation  {'a ' * 12}a"], "a long value goes on below itself"
+    assert screen.text.endswith("cautions:\n  pri_eta, x: not used")
 
 
 def test_a_long_name_leaves_room_for_the_numbers(size, monkeypatch):
