@@ -1,11 +1,12 @@
 """Memory: a cue is shown at the first step of an episode alone, and asked for at the last.
 
     python examples/memory.py --algo r2d1
+    python examples/memory.py --algo pqn
     python examples/memory.py --algo sac --feed_forward
 
-R2D1 chooses between two actions: 1 for the right one, 0.5 by guessing. SAC and TD3 have one action in [-0.1, 3] and pay
-for its distance to 0.4 or to 2.4: 0 at best, -1 without a memory. `--feed_forward` gives the agent that has none, DQN
-for R2D1.
+R2D1 and PQN choose between two actions: 1 for the right one, 0.5 by guessing. SAC and TD3 have one action in
+[-0.1, 3] and pay for its distance to 0.4 or to 2.4: 0 at best, -1 without a memory. `--feed_forward` gives the agent
+that has none, DQN for R2D1.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from rlpyt.agents import DqnAgent, R2d1Agent, RecurrentSacAgent, RecurrentTd3Agent, SacAgent, Td3Agent
-from rlpyt.algos import DQN, R2D1, SAC, TD3
+from rlpyt.agents import DqnAgent, PqnAgent, R2d1Agent, RecurrentSacAgent, RecurrentTd3Agent, SacAgent, Td3Agent
+from rlpyt.algos import DQN, PQN, R2D1, SAC, TD3
 from rlpyt.logging import logger_context
 from rlpyt.runners import MinibatchRlEval
 from rlpyt.samplers import SerialSampler
@@ -49,6 +50,10 @@ class CueEnv(gymnasium.Env[np.ndarray, Any]):
 
 def make(name: str, recurrent: bool) -> tuple[Any, Any]:
     """Return algorithm and agent."""
+    if name == "pqn":
+        layers = dict(hidden_sizes=32, rnn_size=32) if recurrent else dict(hidden_sizes=32)
+        pqn = PQN(discount=0.97, learning_rate=5e-3, q_lambda=0.9, minibatches=4, epochs=4, eps_steps=8_000)
+        return pqn, PqnAgent(recurrent=recurrent, eps_final=0.02, model_kwargs=layers)
     settings: dict[str, Any] = dict(replay_size=8_000, min_steps_learn=1_000, learning_rate=3e-3, replay_ratio=12)
     # An update consumes (5 + 10) x 16 rows, warm-up included.
     sequences: dict[str, Any] = dict(batch_T=10, batch_B=16, warmup_T=5, store_rnn_state_interval=5)
@@ -71,7 +76,7 @@ def make(name: str, recurrent: bool) -> tuple[Any, Any]:
 def main() -> None:
     """Read the options and train."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--algo", choices=["r2d1", "sac", "td3"], default="r2d1")
+    parser.add_argument("--algo", choices=["r2d1", "pqn", "sac", "td3"], default="r2d1")
     parser.add_argument("--feed_forward", action="store_true", help="an agent that does not remember")
     parser.add_argument("--n_steps", type=float, default=24_000)
     parser.add_argument("--seed", type=int, default=0)
@@ -81,9 +86,9 @@ def main() -> None:
     n_steps = 1_200 if args.smoke else args.n_steps
     sampler = SerialSampler(
         EnvCls=CueEnv,
-        env_kwargs=dict(continuous=args.algo != "r2d1"),
+        env_kwargs=dict(continuous=args.algo in ("sac", "td3")),
         batch_T=10,
-        batch_B=8,
+        batch_B=64 if args.algo == "pqn" else 8,
         eval_n_envs=10,
         eval_max_trajectories=20 if args.smoke else 200,
     )

@@ -145,7 +145,7 @@ def test_a_q_learner_on_policy_remembers_the_cue_and_another_cannot(recurrent):
     agent = PqnAgent(
         recurrent=recurrent, eps_final=0.02, model_kwargs=dict(RNN_16 if recurrent else dict(hidden_sizes=16))
     )
-    curve = train(algo, agent, Cue, n_itr=30, T=10, B=64)
+    curve = train(algo, agent, Cue, n_itr=45, T=10, B=64)
     assert end(curve, 5) > 0.93 if recurrent else 0.4 < end(curve, 10) < 0.6
 
 
