@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 
 from rlpyt.algos.metrics import Numbers
-from rlpyt.algos.qpg import QpgAlgo, bounded_target
+from rlpyt.algos.qpg import QpgAlgo, bootstrapped, bounded_target
 from rlpyt.algos.replay_rows import Outputs, for_atoms, mean_loss, mean_of_rows
 from rlpyt.core import QpgPolicyAgent
 from rlpyt.functional import (
@@ -138,7 +138,7 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
         def backup(next_q: torch.Tensor) -> torch.Tensor:
             return bounded_target(scaled, soft_value(next_q, for_atoms(log_prob, next_q), alpha), hyper)
 
-        return self.agent.values.bootstrap(self.agent.values.lowest(q), backup)
+        return bootstrapped(self.agent, self.agent.values.lowest(q), backup)
 
     def update_policy(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> Numbers:
         """Climb the action values and the entropy; move alpha to where the entropy is the target's."""
