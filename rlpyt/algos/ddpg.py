@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 
 from rlpyt.algos.metrics import Numbers
-from rlpyt.algos.qpg import AnyQpgAlgo, QpgAlgo, bounded_target
+from rlpyt.algos.qpg import AnyQpgAlgo, QpgAlgo, bootstrapped, bounded_target
 from rlpyt.algos.replay_rows import Outputs, mean_loss
 from rlpyt.core import MuAgent, NoisyTargetAgent
 from rlpyt.functional import CountLike, ScheduleLike, ValueTarget, deterministic_policy_loss
@@ -40,7 +40,7 @@ class DDPG(QpgAlgo[MuAgent]):
         """Return y by Q_target of the target policy's action."""
         action = self.agent.target_mu(outputs.next_target)
         next_output = self.agent.target_q(outputs.next_target, action)[0]
-        return self.agent.values.bootstrap(next_output, partial(bounded_target, batch, hyper=hyper))
+        return bootstrapped(self.agent, next_output, partial(bounded_target, batch, hyper=hyper))
 
     def update_policy(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> Numbers:
         """Climb the first action value."""
@@ -77,9 +77,8 @@ class TD3(QpgAlgo[NoisyTargetAgent]):
         """Return y by the smallest Q_target of the target policy's action with noise."""
         assert outputs.noise is not None
         action = self.agent.smoothed(self.agent.target_mu(outputs.next_target), outputs.noise)
-        values = self.agent.values
-        next_output = values.lowest(self.agent.target_q(outputs.next_target, action))
-        return values.bootstrap(next_output, partial(bounded_target, batch, hyper=hyper))
+        next_output = self.agent.values.lowest(self.agent.target_q(outputs.next_target, action))
+        return bootstrapped(self.agent, next_output, partial(bounded_target, batch, hyper=hyper))
 
     def update_policy(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> Numbers:
         """Climb the first action value."""

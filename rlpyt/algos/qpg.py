@@ -17,7 +17,7 @@ from rlpyt.algos.replay_feed import OffPolicyAlgo, ReplayFeed, Target
 from rlpyt.algos.replay_rows import Outputs, for_atoms, mean_loss, mean_of_rows, run_over
 from rlpyt.algos.replay_settings import ReplaySettings, check_count, has_input_priorities
 from rlpyt.core import QpgPolicyAgent
-from rlpyt.functional import CountLike, ScheduleLike, ValueTarget, td_target
+from rlpyt.functional import Backup, CountLike, ScheduleLike, ValueTarget, td_target
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
 from rlpyt.types import AgentInputs, Run
@@ -213,6 +213,12 @@ def bounded_target(batch: Buffer, next_value: torch.Tensor, hyper: Hyper) -> tor
     return_, discount = (for_atoms(x, next_value) for x in (batch.return_, batch.bootstrap_discount))
     y = td_target(return_, discount, next_value)
     return y.clamp(-hyper.q_target_clip, hyper.q_target_clip)
+
+
+def bootstrapped(agent: QpgPolicyAgent, next_output: torch.Tensor, backup: Backup) -> torch.Tensor | ValueTarget:
+    """Return y by outputs at the rows that are bootstrapped from; with a `value_head` what stands for it."""
+    target = agent.values.bootstrap(next_output, backup)
+    return target.value if agent.values.n_outputs is None else target
 
 
 def draw_noise(algo: AnyQpgAlgo, batch: Buffer) -> torch.Tensor:

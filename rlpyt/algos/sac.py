@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 
 from rlpyt.algos.metrics import Numbers
-from rlpyt.algos.qpg import QLosses, QpgAlgo, bounded_target, losses_of_values
+from rlpyt.algos.qpg import QLosses, QpgAlgo, bootstrapped, bounded_target, losses_of_values
 from rlpyt.algos.replay_rows import Outputs, for_atoms, mean_loss, mean_of_rows
 from rlpyt.core import QpgPolicyAgent
 from rlpyt.functional import (
@@ -174,8 +174,10 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
 
 
 @torch.no_grad()
-def soft_target(algo: SAC, batch: Buffer, output: torch.Tensor, log_prob: torch.Tensor, hyper: Hyper) -> ValueTarget:
-    """Return the target by outputs [n_q, ...] for the values of the next rows, and log-densities [...] there."""
+def soft_target(
+    algo: SAC, batch: Buffer, output: torch.Tensor, log_prob: torch.Tensor, hyper: Hyper
+) -> torch.Tensor | ValueTarget:
+    """Return y, or what stands for it, by outputs [n_q, ...] for the values of the next rows, and log-densities [...] there."""
     if algo.draws.target_q is not None:
         output = output[algo.draws.target_q]
     scaled, alpha = batch._replace(return_=batch.return_ * hyper.reward_scale), alpha_of(algo, hyper)
@@ -183,7 +185,7 @@ def soft_target(algo: SAC, batch: Buffer, output: torch.Tensor, log_prob: torch.
     def backup(next_q: torch.Tensor) -> torch.Tensor:
         return bounded_target(scaled, soft_value(next_q, for_atoms(log_prob, next_q), alpha), hyper)
 
-    return algo.agent.values.bootstrap(algo.agent.values.lowest(output), backup)
+    return bootstrapped(algo.agent, algo.agent.values.lowest(output), backup)
 
 
 def policy_loss(

@@ -74,6 +74,7 @@ from rlpyt.functional.schedules import (
 from rlpyt.functional.value_heads import (
     C51,
     TARGETS_OUTSIDE,
+    Backup,
     Expectation,
     HLGauss,
     QuantileRegression,
@@ -128,6 +129,7 @@ __all__ = [
     "HLGauss",
     "QuantileRegression",
     "as_value_head",
+    "Backup",
     "TARGETS_OUTSIDE",
     # priorities
     "sequence_priority",
