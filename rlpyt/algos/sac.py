@@ -177,7 +177,7 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
 def soft_target(
     algo: SAC, batch: Buffer, output: torch.Tensor, log_prob: torch.Tensor, hyper: Hyper
 ) -> torch.Tensor | ValueTarget:
-    """Return y, or what stands for it, by outputs [n_q, ...] for the values of the next rows, and log-densities [...] there."""
+    """Return y or what stands for it, by outputs [n_q, ...] for the next values, and log-densities [...] there."""
     if algo.draws.target_q is not None:
         output = output[algo.draws.target_q]
     scaled, alpha = batch._replace(return_=batch.return_ * hyper.reward_scale), alpha_of(algo, hyper)
