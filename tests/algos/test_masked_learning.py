@@ -88,12 +88,12 @@ def test_no_illegal_action_is_taken_and_all_numbers_are_finite(name: str, of_inf
 
 @pytest.mark.parametrize("name", ["PPO", "DQN"])
 def test_the_best_legal_action_is_learned(name: str) -> None:
-    settings: dict[str, Any] = dict(learning_rate=0.01)
+    settings: dict[str, Any] = {**OFF, "replay_ratio": 4, "target_update_interval": 20, "discount": 0.5}
     algo, agent = {
-        "PPO": lambda: (PPO(**settings, linear_lr_schedule=False), CategoricalPgAgent(model_kwargs=SMALL)),
-        "DQN": lambda: (DQN(**OFF, **settings, target_update_interval=20), DqnAgent(model_kwargs=SMALL)),
+        "PPO": lambda: (PPO(learning_rate=0.01, linear_lr_schedule=False), CategoricalPgAgent(model_kwargs=SMALL)),
+        "DQN": lambda: (DQN(**settings, learning_rate=0.003), DqnAgent(model_kwargs=SMALL)),
     }[name]()
-    curve = train(algo, agent, MaskedEnv, n_itr=30, T=16, B=8)
+    curve = train(algo, agent, MaskedEnv, n_itr=40, T=16, B=8)
     assert curve[0] < -0.8, "actions at random lie far below"
     assert end(curve, 5) > -0.1, curve
 
