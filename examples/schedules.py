@@ -15,8 +15,8 @@ from typing import Any
 
 import gymnasium
 
-from rlpyt.agents import CategoricalPgAgent, DqnAgent, PopulationAgent, R2d1Agent, SacAgent, Td3Agent
-from rlpyt.algos import CMAES, DQN, PPO, R2D1, SAC, TD3, RlAlgorithm, VTrace
+from rlpyt.agents import CategoricalPgAgent, DqnAgent, PopulationAgent, PqnAgent, R2d1Agent, SacAgent, Td3Agent
+from rlpyt.algos import CMAES, DQN, PPO, PQN, R2D1, SAC, TD3, RlAlgorithm, VTrace
 from rlpyt.functional import Cosine, Exponential, Linear, Piecewise
 from rlpyt.logging import logger_context
 from rlpyt.runners import MinibatchRl
@@ -65,6 +65,7 @@ ALGORITHMS: dict[str, Any] = dict(
     vtrace=lambda: VTrace(
         **POLICY_GRADIENT, rho_bar=Linear(1.5, 1.0), c_bar=Linear(1.5, 1.0), pg_rho_bar=Linear(1.5, 1.0)
     ),
+    pqn=lambda: PQN(**EVERY, q_lambda=Linear(0.9, 0.65), epochs=Linear(4, 2)),
     dqn=lambda: DQN(
         **REPLAY,
         delta_clip=Linear(10.0, 1.0),
@@ -84,6 +85,7 @@ ALGORITHMS: dict[str, Any] = dict(
 AGENTS: dict[str, Any] = dict(
     ppo=CategoricalPgAgent,
     vtrace=CategoricalPgAgent,
+    pqn=PqnAgent,
     dqn=DqnAgent,
     r2d1=lambda: R2d1Agent(eps_train=lambda step: max(0.05, 0.999**step)),  # epsilon itself
     td3=lambda: Td3Agent(action_std=Linear(0.3, 0.05), target_noise_std=Linear(0.3, 0.1)),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlpyt.agents import CategoricalPgAgent, DqnAgent, PgAgent, QpgAgent
+from rlpyt.agents import CategoricalPgAgent, DqnAgent, PgAgent, PqnAgent, QpgAgent
 from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.arrays import buffer_leaves, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
@@ -93,7 +93,8 @@ def test_what_an_agent_acts_and_learns_by_is_float32(kind, mode):
         if isinstance(agent, PgAgent):
             assert_float32(sampled.value(*inputs))
     if q_values is not None:
-        assert torch.equal(info.q, q_values(outputs[-1]))
+        q = q_values(outputs[-1])
+        assert torch.equal(info.value, q.amax(-1)) if isinstance(agent, PqnAgent) else torch.equal(info.q, q)
     if isinstance(agent, QpgAgent):
         agent.train_mode(0)
         rows, target_rows = agent.features(*inputs), agent.target_features(*inputs)

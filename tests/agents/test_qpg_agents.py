@@ -357,15 +357,12 @@ def test_given_weights_act_and_are_evaluated_by_themselves_from_the_beginning(ki
 
 
 def test_targets_are_optional():
-    class WithoutTargets(SacAgent):
-        has_targets = False
-
-    agent = WithoutTargets(model_kwargs=dict(hidden_sizes=8), q_model_kwargs=dict(hidden_sizes=8))
+    agent = SacAgent(has_targets=False, model_kwargs=dict(hidden_sizes=8), q_model_kwargs=dict(hidden_sizes=8))
     agent.initialize(EnvSpaces(spaces.Box(-1, 1, (3,), np.float32), spaces.Box(-1, 1, (2,), np.float32)))
     assert list(agent.state_dict()) == ["model", "annealed", "q_model"]
     rows = agent.features(*example_inputs(agent.env_spaces, 4))
     assert agent.q(rows, torch.zeros(4, 2)).shape == (2, 4)
     agent.train_mode(0)
     agent.update_target(0.1)
-    with pytest.raises(AttributeError, match=r"WithoutTargets has no network 'target_q'"):
+    with pytest.raises(AttributeError, match=r"SacAgent has no network 'target_q'"):
         agent.target_q(rows, torch.zeros(4, 2))

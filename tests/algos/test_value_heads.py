@@ -40,7 +40,7 @@ from rlpyt.functional import (
 from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.spaces import EnvSpaces
 from tests.algos.small_problems import Metronome, RandomEnv, metronome_values, optimize, set_up, train
-from tests.functional.test_value_heads import places_by_loops, softmax_by_loops, two_hot_by_loops
+from tests.functional.test_encoded_values import places_by_loops, softmax_by_loops, two_hot_by_loops
 
 HEADS: list[ValueHead] = [C51(-3, 4, 8), TwoHot(-3, 4, 8), HLGauss(-3, 4, 8), QuantileRegression(5)]
 M, A = 6, 3

@@ -20,7 +20,7 @@ from tests.runners.runner_kit import make_algo, make_sampler, run, without_times
 
 
 class Screen(io.StringIO):
-    """Model of a terminal that knows the codes of a region; any other code is an error."""
+    """Model of a terminal that knows the codes of a region, and those of colours; any other code is an error."""
 
     encoding = "utf-8"
 
@@ -32,6 +32,7 @@ class Screen(io.StringIO):
         return True
 
     def write(self, text, /):
+        text = re.sub(r"\x1b\[[\d;]*m", "", text)
         for code, sign in re.findall(r"\x1b\[(\d*[FJ])|([^\x1b])", text, re.DOTALL):
             if code.endswith("F"):
                 self.y, self.x = max(0, self.y - int(code[:-1])), 0
