@@ -104,10 +104,12 @@ class GradientDescent:
             self._backward_pass(
                 trained
             )  # all make it together; a replica that leaves compiled code alone goes on by it
+        graph, self._graph = self._graph, None  # none where it is refused
         refuse_hooks(self.optimizer)
         scales = self._lr_scales()
-        if self._graph is None or not self._graph.is_of(self.optimizer, scales):
-            self._graph = GraphStep(self.optimizer, scales, self._replicas)
+        if graph is None or not graph.is_of(self.optimizer, scales):
+            graph = GraphStep(self.optimizer, scales, self._replicas)
+        self._graph = graph
 
     @torch.no_grad()
     def _project(self) -> None:
