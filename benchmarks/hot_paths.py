@@ -43,8 +43,8 @@ EXPECTED = {
     "priorities": 2.7,
     "lstm": 1.33,
 }
-"""Seconds of the path divided by those of the plain loop, on two cores of an EPYC in November 2026; `frames` on a slower
-one, where the same code that had 1.48 has 1.9 to 2.2."""
+"""Seconds of the path divided by those of the plain loop, on two cores of an EPYC in November 2026. That of `frames` is
+of a slower one, where code that had 1.48 has 1.9 to 2.2."""
 SLOWER = 1.5
 TRIES = 3
 """A path fails where it is too slow in each of so many tries: other programs may hold up one of them."""
