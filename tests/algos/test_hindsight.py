@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,10 @@ from rlpyt.agents import (
 from rlpyt.algos import DDPG, DQN, IQN, QRDQN, R2D1, SAC, TD3, CategoricalDQN
 from rlpyt.replays import Hindsight, HindsightTransitions, Transitions
 from rlpyt.runners import AsyncRl
-from tests.algos.small_problems import batches, build, optimize, set_up
+from rlpyt.samplers import SerialSampler
+from rlpyt.utils.compute import ComputeSettings
+from tests.algos.small_problems import batches, build, optimize, run_of, set_up
+from tests.replica_kit import run_replicas
 from tests.runners.runner_kit import make_sampler, run
 
 SMALL: dict[str, Any] = dict(model_kwargs=dict(hidden_sizes=8))
@@ -159,6 +163,29 @@ def test_a_recurrent_agent_and_an_environment_without_goals_are_refused() -> Non
             set_up(made, agent, Flip, env_kwargs(made))
     with pytest.raises(TypeError, match="no dictionary; expected one with achieved_goal and desired_goal"):
         set_up(build(DQN, **KWARGS, hindsight="future"), DqnAgent(), gymnasium.make, dict(id="CartPole-v1"))
+
+
+def test_replicas_learn_together_from_goals_of_their_own_rows() -> None:
+    def work(replicas: Any) -> Any:
+        algo, agent = build(DQN, **KWARGS, hindsight="future"), DqnAgent(**SMALL)
+        sampler = SerialSampler(Flip, {}, 8, 4, max_decorrelation_steps=0)
+        of_run = run_of(sampler, n_itr=8, seed=0, replicas=replicas)
+        of_run = replace(of_run, example=sampler.initialize(agent, of_run), env_methods=sampler.env_methods)
+        agent.to_device(ComputeSettings())
+        algo.initialize(agent, of_run)
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for x in agent.parameters():
+                x.copy_(0.3 * torch.randn(x.shape, generator=generator))
+        for itr, samples in enumerate(batches(sampler, 8)):
+            optimize(algo, itr, samples)
+        assert algo.update_counter > 0
+        drawn = algo.replay.sample_batch(16).agent_inputs.observation.desired_goal
+        return [x.detach() for x in agent.parameters()], drawn
+
+    (one, rows), (other, other_rows) = run_replicas(2, work)
+    torch.testing.assert_close(one, other, rtol=0, atol=0)
+    assert not torch.equal(torch.as_tensor(rows), torch.as_tensor(other_rows))
 
 
 @pytest.mark.parametrize("prefetch", [False, True])
