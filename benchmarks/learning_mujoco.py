@@ -124,7 +124,7 @@ def main() -> None:
     parser.add_argument("--n_steps", type=float, default=60_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32", help="of rlpyt")
-    parser.add_argument("--compile", action="store_true", help="the losses of rlpyt")
+    parser.add_argument("--compile", action="store_true", help="the updates of rlpyt")
     args = parser.parse_args()
     torch.set_num_threads(1)
     if args.library == "sb3":

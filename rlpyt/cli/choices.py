@@ -86,7 +86,7 @@ class TrainChoices(RunChoices):
     precision: Literal["auto", "fastest", "float32", "bfloat16"] = "auto"
     """Of the networks. auto: float32. fastest: bfloat16 for images, where the processor has instructions for it."""
     compile: bool = False
-    """Compile the losses of updates, which takes up to minutes at first; float32 unless precision is bfloat16."""
+    """Compile updates whole, which takes up to minutes at first; float32 unless precision is bfloat16."""
     evaluate: bool = False
     """Evaluate at every row of the log, in environments of its own."""
     env_kwargs: Pairs = field(default_factory=dict)
