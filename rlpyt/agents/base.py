@@ -22,7 +22,6 @@ from rlpyt.agents.networks import Held, Network, Networks, Numbers, check_state
 from rlpyt.agents.own_models import new_model
 from rlpyt.agents.rules import Exploration, Head
 from rlpyt.core import Agent, example_inputs
-from rlpyt.distributions import ActionUnits
 from rlpyt.envs import EnvAdapter
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.old_rlpyt import check_class, compat
@@ -30,7 +29,7 @@ from rlpyt.settings import Scheduled, Settings, scheduled
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import AgentStep, Kwargs, StateDict, TrajInfo
 from rlpyt.utils.arguments import named_arguments, own_names
-from rlpyt.utils.arrays import buffer_func
+from rlpyt.utils.arrays import buffer_func, buffer_to
 from rlpyt.utils.compute import ComputeSettings
 
 
@@ -220,9 +219,11 @@ class BaseAgent(Settings, Scheduled, Agent):
         """Move the networks to the device, in the precision and memory format of the run."""
         self.networks.to_device(settings)
         distribution = getattr(self, "distribution", None)
-        if isinstance(distribution, ActionUnits):
-            distribution.units_on(self.device)
         self.networks.encode_by(distribution)  # see `ModelActor`
+        if distribution is not None:
+            # What it copies to the device it copies now: in compiled code that were memory of a CUDA graph, which the
+            # graph's next call overwrites.
+            distribution.encode(buffer_to(example_inputs(self.env_spaces, 1)[1], self.device))
 
     def acting_copy(self) -> Self:
         """Return a copy on the CPU that acts in another process, with weights of its own."""

@@ -61,7 +61,7 @@ class DqnAgent(BaseAgent, QAgent):
     """How the network's outputs stand for an action's value: as the number itself ("expectation"), or as the mean of a
     distribution, such as "hl_gauss:-10,10" with the range of the values, or `HLGauss(V_min=-10, V_max=10)`."""
 
-    has_target: ClassVar[bool] = True
+    has_targets: ClassVar[bool] = True
     """Whether there is a target network."""
     kept_numbers: ClassVar[Mapping[str, int]] = {"annealed": 1}
     DefaultModelCls: ClassVar[Callable[..., nn.Module] | None] = QModel
@@ -110,7 +110,7 @@ class DqnAgent(BaseAgent, QAgent):
     def initialize(self, env_spaces: EnvSpaces) -> None:
         """Build the network and, where there is one, its target, which starts as a copy."""
         super().initialize(env_spaces)
-        if self.has_target:
+        if self.has_targets:
             target = new_model(self).eval()
             check_apart(f"{type(self).__name__}: ModelCls", self.model, target)
             self.networks.add_target("target", target)

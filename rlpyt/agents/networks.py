@@ -166,13 +166,11 @@ class Networks(AgentNetworks):
 
     def named(self, name: str) -> nn.Module:
         """Return a network by its key, or a part of it, such as "model.body"."""
-        for part in (self.acting, self.learning):
-            if (network := part._modules.get(name)) is not None:  # quick, as this is asked for at every step
-                return network
-        key, _, path = name.partition(".")
+        key, _, part = name.partition(".")
         for networks in (self.acting, self.learning):
-            if key in networks:
-                return networks[key].get_submodule(path)
+            # Past ModuleDict's own look-up, which is slow: this is asked for at every step.
+            if (network := networks._modules.get(key)) is not None:
+                return network.get_submodule(part) if part else network
         raise AttributeError(
             f"{self._owner} has no network {name!r}: it is not initialised, or is a worker's copy, or a subclass names "
             "another one."

@@ -27,7 +27,7 @@ class PqnAgent(DqnAgent):
     """
 
     kind: ClassVar[str] = "q and no target"
-    has_target: ClassVar[bool] = False
+    has_targets: ClassVar[bool] = False
 
     def agent_info(self, output: torch.Tensor) -> NamedArrayTuple:
         """Return the value of the state, that of its best action."""

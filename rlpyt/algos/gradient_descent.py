@@ -101,9 +101,7 @@ class GradientDescent:
         """
         self._set_rates(learning_rate)
         if self._replicas.world_size > 1 and (trained := [x for x in self.parameters if x.requires_grad]):
-            self._backward_pass(
-                trained
-            )  # all make it together; a replica that leaves compiled code alone goes on by it
+            self._backward_pass(trained)  # made by all together, for a replica that leaves compiled code alone
         graph, self._graph = self._graph, None  # none where it is refused
         refuse_hooks(self.optimizer)
         scales = self._lr_scales()

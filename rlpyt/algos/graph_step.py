@@ -59,13 +59,11 @@ class GraphStep:
     def __init__(self, optimizer: torch.optim.Optimizer, lr_scales: list[float], replicas: Replicas) -> None:
         if type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW):
             raise NotInGraph(f"only steps of Adam and AdamW can be, and one of its is a {type(optimizer).__name__}")
-        if replicas.reduction != "flat":
-            raise NotInGraph(f"the gradients of replicas are averaged by reduction={replicas.reduction!r}, not 'flat'")
-        self._total = None if replicas.world_size == 1 else _total_of(replicas)
-        self._world_size = replicas.world_size
+        self._total, self._world_size = None, replicas.world_size
+        if replicas.world_size > 1:
+            _refuse_reduction(replicas, optimizer)
+            self._total = _total_of(replicas)
         self._groups = [_group(optimizer, *pair) for pair in zip(optimizer.param_groups, lr_scales, strict=True)]
-        if self._total is not None and len({row.parameter.dtype for group in self._groups for row in group.rows}) > 1:
-            raise NotInGraph("parameters of several dtypes are averaged one dtype after the other")
 
     def is_of(self, optimizer: torch.optim.Optimizer, lr_scales: list[float]) -> bool:
         """Return whether these are the tensors and settings of an optimiser: others may have been set since."""
@@ -122,6 +120,14 @@ def refuse_hooks(optimizer: torch.optim.Optimizer) -> None:
     for x in (x for group in optimizer.param_groups for x in group["params"]):
         if x._backward_hooks or x._post_accumulate_grad_hooks:
             raise NotInGraph(f"a parameter of shape {tuple(x.shape)} has a hook on its gradient")
+
+
+def _refuse_reduction(replicas: Replicas, optimizer: torch.optim.Optimizer) -> None:
+    """Refuse gradients that replicas average otherwise than as one tensor, as a graph does."""
+    if replicas.reduction != "flat":
+        raise NotInGraph(f"the gradients of replicas are averaged by reduction={replicas.reduction!r}, not 'flat'")
+    if len({x.dtype for group in optimizer.param_groups for x in _trained(group)}) > 1:
+        raise NotInGraph("replicas average parameters of several dtypes one dtype after the other")
 
 
 def _averaged(

@@ -93,11 +93,8 @@ class ActionUnits(SuggestsArguments):
         cpu = torch.device("cpu")
         return {**self.__dict__, "_units": {cpu: self._units[cpu]}}
 
-    def units_on(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return center, scale and the indexes of the free dimensions on a device, copied there once.
-
-        Call it before compiled code does: memory of a CUDA graph is overwritten by its next call.
-        """
+    def _units_on(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return center, scale and the indexes of the free dimensions on a device, copied there once."""
         if device not in self._units:
             center, scale, free = self._units[torch.device("cpu")]
             # A copy made during sampling is used in updates later, and these need a gradient.
@@ -107,7 +104,7 @@ class ActionUnits(SuggestsArguments):
 
     def encode(self, action: torch.Tensor) -> torch.Tensor:
         """Return actions [..., *shape] as float32 x [..., A]."""
-        center, scale, _ = self.units_on(action.device)
+        center, scale, _ = self._units_on(action.device)
         x = flatten_action(action, self.shape)
         if self._may_overflow:
             unit = torch.where(scale > 0, scale, 1.0)
@@ -117,7 +114,7 @@ class ActionUnits(SuggestsArguments):
 
     def decode(self, x: torch.Tensor) -> torch.Tensor:
         """Return x [..., A] as actions [..., *shape] of the environment."""
-        center, scale, _ = self.units_on(x.device)
+        center, scale, _ = self._units_on(x.device)
         action = torch.addcmul(center, x, scale)
         if self._may_overflow:
             action = action.clamp(-_LARGEST, _LARGEST)
@@ -125,11 +122,11 @@ class ActionUnits(SuggestsArguments):
 
     def rest_fixed(self, x: torch.Tensor) -> torch.Tensor:
         """Return x [..., A] with 0 in the fixed dimensions, as `encode` returns taken actions."""
-        return x if self.n_free == self.dim else torch.where(self.units_on(x.device)[1] > 0, x, 0.0)
+        return x if self.n_free == self.dim else torch.where(self._units_on(x.device)[1] > 0, x, 0.0)
 
     def of_free(self, x: torch.Tensor) -> torch.Tensor:
         """Return the free dimensions [..., n_free] of x [..., A], over which densities are."""
-        return x if self.n_free == self.dim else x[..., self.units_on(x.device)[2]]
+        return x if self.n_free == self.dim else x[..., self._units_on(x.device)[2]]
 
     def draw_noise(self, batch_size: int, generator: torch.Generator) -> torch.Tensor:
         """Return standard normal noise [batch_size, A]."""

@@ -128,6 +128,7 @@ def test_a_compiled_run_and_an_eager_one_go_on_from_each_other(case, device, on_
             other_agent.load_state_dict(state[1])
         for itr in range(begin, begin + 3):
             optimize(other_algo, itr, collected[itr])
+        assert other_algo.compiled.is_on == (begin != 3)
         file = io.BytesIO()
         torch.save((other_algo.state_dict(), other_agent.state_dict()), file)
         file.seek(0)
