@@ -36,6 +36,13 @@ class Hyper(SimpleNamespace):
     learning_rate: float
     clip_grad_norm: float
 
+    def __setattr__(self, name: str, value: object) -> None:
+        """Raise AttributeError: the values are those of all updates at their step."""
+        raise AttributeError(
+            f"Setting {name} of hyper-parameters to {value!r:.80}: they are the values of this step, for all that read "
+            f"them. Set the algorithm's own {name}, which counts from the next iteration on."
+        )
+
 
 class _FieldDocs:
     """Docstring of a class of settings, with an entry for every field, made when `help` asks for it."""
@@ -152,6 +159,7 @@ class Scheduled:
 
     _n_steps: int = 2**62  # a run without end, until `bind` gives the length of the run
     _bound: list[Any] | None = None  # what the schedules were made of
+    _newest: tuple[int, Hyper] | None = None  # the values as they were asked for last, and at which step
 
     def schedule_of(self, name: str) -> ScheduleLike | None:
         """Return the number or schedule that a setting follows.
@@ -172,16 +180,22 @@ class Scheduled:
         self.hyper(0)
 
     def hyper(self, step: int) -> Hyper:
-        """Return the values of the scheduled settings at a step. A setting may be given another value at any time."""
+        """Return the values of the scheduled settings at a step. A setting may be given another value at any time.
+
+        As long as no value can have changed, the same object is returned: an iteration may be one row.
+        """
         given = [getattr(self, name) for name in _that_decide(type(self))]
         if self._bound != given:
+            self._newest = None
             follows = {name: self.schedule_of(name) for name in scheduled(type(self))}
             bound = {n: as_schedule(s, self._n_steps, name=n) for n, s in follows.items() if s is not None}
             self._values = {name: bound[name](step) if name in bound else None for name in follows}
-            # Constants are not asked again: an iteration of one row is short.
             self._moving = {name: schedule for name, schedule in bound.items() if type(schedule) is not Constant}
             self._bound = given
-        return Hyper(**{**self._values, **{name: schedule(step) for name, schedule in self._moving.items()}})
+        if self._newest is None or (self._moving and self._newest[0] != step):
+            moved = {name: schedule(step) for name, schedule in self._moving.items()}
+            self._newest = step, Hyper(**{**self._values, **moved})
+        return self._newest[1]
 
 
 def all_settings(part: object) -> dict[str, Any]:

@@ -168,6 +168,19 @@ def test_a_value_set_during_a_run_holds_from_the_next_look_on() -> None:
     assert thing.hyper(25).rate == 2.0
 
 
+def test_hyper_parameters_are_made_anew_where_a_value_can_have_changed_and_refuse_to_be_set() -> None:
+    thing = make(Thing, 1)
+    constant = thing.hyper(0)
+    assert thing.hyper(7) is constant
+    thing.rate = Linear(1.0, 0.0)
+    thing.bind(100)
+    moving = thing.hyper(7)
+    assert thing.hyper(7) is moving
+    assert [constant.rate, moving.rate, thing.hyper(8).rate] == pytest.approx([0.5, 0.93, 0.92])
+    with pytest.raises(AttributeError, match="Set the algorithm's own rate"):
+        moving.rate = 3.0
+
+
 def test_a_schedule_that_does_not_fit_the_run_is_refused_when_it_is_bound() -> None:
     thing = Thing(1, rate=Linear(1.0, begin=500))
     with pytest.raises(ValueError, match=r"rate: got Linear.* in a run of 100 steps"):

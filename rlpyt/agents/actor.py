@@ -9,7 +9,7 @@ import torch
 
 from rlpyt.agents.networks import rnn_to_rows
 from rlpyt.core import Actor, Agent
-from rlpyt.models import NoisyLinear, RandomModule, set_training
+from rlpyt.models import NoisyLinear, RandomModule
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.types import AgentStep, StateDict
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, buffer_to
@@ -69,7 +69,7 @@ class ModelActor(Actor):
         """Make ready for a batch or an evaluation."""
         agent, networks = self.agent, self.agent.networks
         if any([network.training for network in networks.acting.values()]):
-            set_training(networks.acting, False)
+            networks.layers.set_training(networks.acting, False)
         self.itr, self.deterministic = itr, deterministic
         self.rnn_state = buffer_to(self.rnn_state, networks.device)
         for layer in networks.layers.of(agent.model, RandomModule):

@@ -21,7 +21,6 @@ from rlpyt.models import (
     copy_streams,
     join_replicas,
     set_streams,
-    set_training,
     uses_prev_action,
 )
 from rlpyt.models.utils import LayerFinder, move_weights
@@ -261,7 +260,7 @@ class Networks(AgentNetworks):
         """Put the networks into training mode, for updates."""
         for network in map(self.named, self.with_dropout):
             if not network.training:  # to visit every layer at every step of a run costs more than to look
-                set_training(network, True)
+                self.layers.set_training(network, True)
 
     @torch.no_grad()
     def update_targets(self, tau: float = 1.0) -> None:

@@ -34,7 +34,7 @@ from rlpyt.models.recurrent import RecurrentCore, RnnState
 from rlpyt.models.running_mean_std import RunningMeanStdModel, join_replicas
 from rlpyt.models.simba import SimbaModel, SimbaV2Model, UnitLinear
 from rlpyt.models.spectral_norm import SpectralLinear, SpectralNormModel
-from rlpyt.models.utils import conv2d_output_shape, init_orthogonal, scale_grad, set_training, update_target
+from rlpyt.models.utils import conv2d_output_shape, init_orthogonal, scale_grad, update_target
 from rlpyt.utils.projection import Projection
 
 __all__ = [
@@ -102,7 +102,6 @@ __all__ = [
     "copy_streams",
     "draw_randomness",
     "set_streams",
-    "set_training",
     "join_replicas",
     "conv2d_output_shape",
     "init_orthogonal",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import chain
 from typing import Any, TypeVar, cast
 
@@ -137,6 +138,16 @@ class LayerFinder:
             by_kind[Kind] = [layer for layer in by_kind[nn.Module] if isinstance(layer, Kind)]
         return cast(list[M], by_kind[Kind])
 
+    def set_training(self, network: nn.Module, training: bool) -> None:
+        """Do what `network.train(training)` does, at once where all layers do no more than note their mode."""
+        known = self._now(network)
+        states = [layer.__dict__ for layer in known.by_kind[nn.Module]]
+        if not known.only_note or any("train" in state for state in states):  # set by hand, to freeze a layer
+            network.train(training)
+            return
+        for state in states:
+            state["training"] = training
+
     def buffers(self, network: nn.Module) -> list[torch.Tensor]:
         """Return the buffers of a network, each once, in the order of `network.buffers()`."""
         return _each_once(self._now(network).buffers)
@@ -154,6 +165,7 @@ class _Known:
     def __init__(self, network: nn.Module) -> None:
         found = layers(network)
         self.by_kind: dict[type[nn.Module], list[nn.Module]] = {nn.Module: found}
+        self.only_note = all(_only_notes(type(layer)) for layer in found)
         self.buffers = [layer._buffers for layer in found]
         self._parts = [layer._modules for layer in found]
         self.found = self.children()
@@ -171,26 +183,13 @@ def _each_once(of_layers: Sequence[Mapping[str, torch.Tensor | None]]) -> list[t
     return list({id(x): x for of_layer in of_layers for x in of_layer.values() if x is not None}.values())
 
 
-def set_training(network: nn.Module, training: bool) -> None:
-    """Do what `network.train(training)` does. Layers that do more than note their mode are asked for it."""
-    kind = type(network)
-    if kind not in _only_notes:
-        _only_notes[kind] = _does_no_more(kind)
-    if not _only_notes[kind] or "train" in vars(network):  # set by hand, to freeze a layer
-        network.train(training)
-        return
-    network.__dict__["training"] = training
-    for child in network._modules.values():
-        if child is not None:
-            set_training(child, training)
-
-
-_only_notes: dict[type, bool] = {}
-"""Whether a layer of a class sets an attribute when its mode changes, and does nothing else."""
-
-
 def _does_no_more(kind: type) -> bool:
+    """Return whether a layer of a class sets an attribute when its mode changes, and does nothing else."""
+
     def same_as(base: type) -> bool:
         return all(getattr(kind, name) is getattr(base, name) for name in ("train", "eval", "__setattr__"))
 
     return (same_as(nn.Module) or same_as(nn.RNNBase)) and "training" not in dir(kind)
+
+
+_only_notes = cast(Callable[[type], bool], cache(_does_no_more))

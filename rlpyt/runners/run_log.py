@@ -295,7 +295,7 @@ def not_finite(metrics: Metrics) -> list[str]:
     for values in metrics.values():
         by_device[values.device].append(values.flatten())
     # A sum is not finite if one of its terms is not. It may be infinite though all terms are finite, if they are large.
-    if all(torch.cat(values).sum().isfinite() for values in by_device.values()):
+    if all(math.isfinite(torch.cat(values).sum()) for values in by_device.values()):
         return []
     return [name for name, values in metrics.items() if not values.isfinite().all()]
 

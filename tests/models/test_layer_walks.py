@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from rlpyt.models import set_training
 from rlpyt.models.utils import LayerFinder, layers, weights_and_buffers
 
 
@@ -79,7 +78,7 @@ def test_a_mode_reaches_what_it_reaches_by_torch(mode: bool) -> None:
     )
     for x in (net, by_torch):
         x.train(not mode)
-    set_training(net, mode)
+    LayerFinder().set_training(net, mode)
     by_torch.train(mode)
     assert [x.training for x in net.modules()] == [x.training for x in by_torch.modules()]
     assert [x.seen for x in net.modules() if isinstance(x, NotesMore)] == [mode, mode]
@@ -89,7 +88,7 @@ def test_a_layer_whose_mode_is_frozen_by_hand_stays_in_it() -> None:
     net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     frozen = net[1].eval()
     frozen.train = lambda mode=True: frozen  # type: ignore[method-assign]
-    set_training(net, True)
+    LayerFinder().set_training(net, True)
     assert net.training
     assert not frozen.training
 
