@@ -14,6 +14,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import gymnasium
@@ -39,6 +40,7 @@ EXPECTED = {
     "action": 1.47,
     "ppo": 1.17,
     "sac": 1.17,
+    "compiled_sac": 0.87,
     "frames": 2.0,
     "priorities": 2.7,
     "lstm": 1.33,
@@ -153,11 +155,12 @@ class TwoValues(nn.Module):
         return torch.baddbmm(self.b[2], x, self.w[2])[..., 0]
 
 
-def sac() -> Pair:
-    """Return an update of SAC with its batch of 256 of Pendulum, beside the same in a bare loop."""
+def sac(compiled: bool = False) -> Pair:
+    """Return an update of SAC with its batch of 256 of Pendulum, beside the same in a bare loop, never compiled."""
     sampler = SerialSampler(gymnasium.make, dict(id="Pendulum-v1"), 1, 1, max_decorrelation_steps=0)
     algo = SAC(min_steps_learn=300, replay_size=1000)
-    runner = MinibatchRl(algo, SacAgent(), sampler, n_steps=1e6, seed=0, settings=ONE_THREAD)
+    settings = ComputeSettings(torch_threads=1, compile=compiled)
+    runner = MinibatchRl(algo, SacAgent(), sampler, n_steps=1e6, seed=0, settings=settings)
     runner.startup()
     for itr in range(300):
         algo.append(itr, runner.sampler.obtain_samples(itr)[0])
@@ -259,8 +262,9 @@ def lstm() -> Pair:
 
 
 PATHS: dict[str, Callable[[], Pair]] = dict(
-    collector=collector, action=action, ppo=ppo, sac=sac, frames=frames, priorities=priorities, lstm=lstm
-)
+    collector=collector, action=action, ppo=ppo, sac=sac, compiled_sac=partial(sac, compiled=True), frames=frames,
+    priorities=priorities, lstm=lstm,
+)  # fmt: skip
 
 
 def seconds_of(pair: Pair) -> tuple[float, float]:
