@@ -127,6 +127,20 @@ def test_an_update_equals_a_loop_over_rows_and_actions(name: str) -> None:
         assert algo.log_alpha.item() == pytest.approx(before + 0.1 * sum(gaps) / len(gaps), rel=1e-4)
 
 
+def test_the_values_of_a_head_with_bins() -> None:
+    algo, agent, batch = prepared(MaskedEnv, TRANSITIONS, dict(value_head="hl_gauss:-9,9,41"))
+    with torch.no_grad():
+        rows = agent.features(*batch.agent_inputs)
+        output, of_all = agent.q(rows, agent.distribution.encode(batch.action)), agent.all_q(rows)
+    assert of_all.shape == (2, 8, 4, 41)
+    for m, action in enumerate(batch.action):
+        torch.testing.assert_close(output[:, m], of_all[:, m, action])
+    metrics = algo.update(batch, algo.hyper(0))
+    assert metrics["q1"].item() == pytest.approx(agent.values.mean(output[0]).mean().item(), rel=1e-4)
+    assert all(torch.isfinite(x).all() for x in metrics.values())
+    assert "targetsOutside" in metrics
+
+
 def test_actions_before_the_first_update_are_as_likely_and_then_the_policy_s() -> None:
     agent: Any = DiscreteSacAgent(**NETWORKS)
     sampler = set_up(SAC(**{**TRANSITIONS, "learning_rate": 0.0, "min_steps_learn": 500}), agent, MaskedEnv, T=125, B=4)
