@@ -3,6 +3,7 @@
 from rlpyt.agents.actor import ModelActor
 from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.ddpg import DdpgAgent, Td3Agent
+from rlpyt.agents.discrete_sac import DiscreteSacAgent
 from rlpyt.agents.distributional import CatDqnAgent, IqnAgent, QrDqnAgent
 from rlpyt.agents.dqn import DqnAgent
 from rlpyt.agents.names import (
@@ -69,6 +70,7 @@ __all__ = [
     "CatDqnAgent",
     "CategoricalPgAgent",
     "DdpgAgent",
+    "DiscreteSacAgent",
     "DqnAgent",
     "EpsilonGreedyExploration",
     "Exploration",

@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 from rlpyt.agents.actor import of_its_kind
-from rlpyt.core import Agent, QpgPolicyAgent, example_inputs
+from rlpyt.core import Agent, ChoiceAgent, QpgPolicyAgent, example_inputs
 from rlpyt.distributions import Categorical, Gaussian, MultiCategorical
-from rlpyt.models import ActorModel, Encoder, FeatureModel, Model, QofMuMlpModel, encoded_action_size
+from rlpyt.models import ActorModel, Encoder, FeatureModel, Model, encoded_action_size
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.spaces import EnvSpaces, random_value, without_mask
 from rlpyt.types import Kwargs
@@ -162,7 +162,7 @@ def new_model(agent: Agent) -> nn.Module:
         _fit_encoder(model, agent)
     drop_inputs(model)
     if (masks := own.networks.masks) is not None:
-        masks.hide_from(model)
+        masks.hide_from(body or model)
     return model if body is None else ActorModel(body, model)
 
 
@@ -208,7 +208,10 @@ def _new_body(agent: Agent) -> Model:
     BodyCls = type(own).BodyCls  # of the class, as a function in a class is no method of its objects here
     if BodyCls is FeatureModel:
         kwargs = _with_recurrence(agent, kwargs, "feature_kwargs")
-    offered = {"observation_space": agent.env_spaces.observation, "action_size": agent.distribution.dim}
+    offered = {
+        "observation_space": without_mask(agent.env_spaces).observation,
+        "action_size": agent.distribution.dim,
+    }
     body = build_model(f"{who}: BodyCls", BodyCls, offered, kwargs)
     if BodyCls is FeatureModel and body.recurrent != bool(agent.recurrent):
         raise ValueError(
@@ -232,8 +235,8 @@ def new_q_model(agent: Agent) -> nn.Module:
     own = of_its_kind(agent)
     offered = {**own.make_env_to_model_kwargs(agent.env_spaces), "n_models": own.n_q, **_of_values(agent)}
     kwargs = {**({"hidden_sizes": own.hidden_sizes} if own.QModelCls is None else {}), **own.q_model_kwargs}
-    model = build_model(f"{type(agent).__name__}: QModelCls", own.QModelCls or QofMuMlpModel, offered, kwargs)
-    drop_inputs(model, (*_OF_FEATURES, "action"))
+    model = build_model(f"{type(agent).__name__}: QModelCls", own.QModelCls or own.DefaultQModelCls, offered, kwargs)
+    drop_inputs(model, _OF_FEATURES if isinstance(agent, ChoiceAgent) else (*_OF_FEATURES, "action"))
     return model
 
 
@@ -434,18 +437,24 @@ def check_actor_outputs(agent: Agent) -> None:
         module.eval()
     with calling(f"{who}: the body", body, **_inputs(agent, 3)):
         rows = own.features(*example_inputs(agent.env_spaces, 3))
-    of_features, action = dict(zip(_OF_FEATURES, rows, strict=True)), torch.zeros(3, dim)
+    of_features = dict(zip(_OF_FEATURES, rows, strict=True))
     with calling(f"{who}: {policy}", pi, **of_features):
         output = own.pi(rows)
-    with calling(f"{who}: {action_values}", q_model, **of_features, action=action):
-        q = own.q(rows, action)
+    if isinstance(agent, ChoiceAgent):
+        with calling(f"{who}: {action_values}", q_model, **of_features):
+            q, of_actions = own.all_q(rows), [dim]
+    else:
+        with calling(f"{who}: {action_values}", q_model, **of_features, action=torch.zeros(3, dim)):
+            q, of_actions = own.q(rows, torch.zeros(3, dim)), []
     given = list(output) if isinstance(output, tuple | list) and len(names) > 1 else [output]
     shapes = [(3, dim)] * len(names)
     if names and [shape_of(x) for x in given] != shapes:
         refuse(f"{who}: {policy}", output, _named(names, shapes))
-    if q.shape != (shape := _with_outputs(agent, own.n_q, 3)):
-        of_head = f", and for the {shape[-1]} outputs of value_head, {agent.values}" if len(shape) > 2 else ""
+    if q.shape != (shape := _with_outputs(agent, own.n_q, 3, *of_actions)):
+        n = agent.values.n_outputs
+        of_head = "" if n is None else f", and for the {n} outputs of value_head, {agent.values}"
         advice = "make n_atoms outputs of each" if of_head else "leave out a last dimension of 1"
+        advice = "give all actions a value" if of_actions and not of_head else advice
         raise ValueError(
             f"{who}: {action_values} are {list(q.shape)} for 3 rows; expected {list(shape)}, of n_q = {own.n_q} "
             f"networks{of_head}. Let it make n_models networks, and {advice}."

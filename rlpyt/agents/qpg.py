@@ -16,9 +16,9 @@ from rlpyt.agents.networks import Held, Network
 from rlpyt.agents.own_models import check_actor_outputs, check_apart, new_model, new_q_model
 from rlpyt.agents.rules import Exploration, PolicyExploration
 from rlpyt.core import Agent, Features, QpgPolicyAgent, ValueAt
-from rlpyt.distributions import ActionUnits
+from rlpyt.distributions import ActionUnits, Categorical
 from rlpyt.functional import ValueHead, as_value_head
-from rlpyt.models import ActorModel, EnsembleBatchNorm, FeatureModel, MuMlpModel, takes_n_models
+from rlpyt.models import ActorModel, EnsembleBatchNorm, FeatureModel, MuMlpModel, QofMuMlpModel, takes_n_models
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Settings, whole
 from rlpyt.spaces import EnvSpaces
@@ -47,14 +47,15 @@ class ActorCritic:
 
     def q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
         """Return the values of actions [..., A], in units of the bounds, at rows of features; see `QpgPolicyAgent`."""
-        with self.networks.autocast():
-            return self.q_model(*rows, self._agent.distribution.rest_fixed(action))
+        return self._of_actions(rows, action)
 
     def first_q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
         """Return the values of the first network. Where the networks take `n_models`, no other is computed."""
-        alone = {"n_models": 1} if takes_n_models(self.q_model) else {}
+        return self._of_actions(rows, action, **({"n_models": 1} if takes_n_models(self.q_model) else {}))[0]
+
+    def _of_actions(self, rows: AgentInputs, action: torch.Tensor, **n_models: int) -> torch.Tensor:
         with self.networks.autocast():
-            return self.q_model(*rows, self._agent.distribution.rest_fixed(action), **alone)[0]
+            return self.q_model(*rows, self._agent.distribution.rest_fixed(action), **n_models)
 
     @contextmanager
     def evaluating(self, *, pi: bool = False, q: bool = False) -> Iterator[None]:
@@ -128,6 +129,7 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
         "online": ActorCritic,
         "targets": TargetActorCritic,
     }
+    DefaultQModelCls: ClassVar[Callable[..., nn.Module]] = QofMuMlpModel
     BodyCls: ClassVar[Callable[..., nn.Module]] = FeatureModel
     """The features, a `Model` with an `output_size`, recurrent if the agent is. It is called with those of
     `observation_space` and `action_size` that it takes, and with `feature_kwargs`."""
@@ -138,7 +140,7 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
     """What the policy gives, [..., A] each, as a tuple if there are several; checked at the start unless empty."""
     hidden_sizes: ClassVar[tuple[int, ...]] = (400, 300)
     has_target_policy: ClassVar[bool] = True
-    distribution: ActionUnits = field(init=False, repr=False)
+    distribution: ActionUnits | Categorical = field(init=False, repr=False)
 
     model = Network[ActorModel]("acting", "model")
     q_model = Network[nn.Module]("learning", "q_model")
@@ -162,7 +164,7 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
         self._feature_size = 0
         self.starts_trained = self.initial_model_state_dict is not None
 
-    def make_distribution(self, env_spaces: EnvSpaces) -> ActionUnits:
+    def make_distribution(self, env_spaces: EnvSpaces) -> ActionUnits | Categorical:
         """Return the units of the actions; refuse a space without finite bounds."""
         return ActionUnits.from_space(env_spaces.action)
 

@@ -175,6 +175,17 @@ class PolicyExploration(Exploration):
         return sample(output, actor)
 
 
+class ChoiceExploration(PolicyExploration):
+    """Samples of a policy over discrete actions, and before the first update any legal action, each as likely."""
+
+    def action(self, output: DistInfoLogits, actor: ModelActor) -> torch.Tensor:
+        """Return actions [B] in the way that `begin` chose."""
+        if actor.exploration == FIRST:
+            output = DistInfoLogits(output.logits.masked_fill(output.logits > -torch.inf, 0.0))
+            return sample(output, actor)
+        return super().action(output, actor)
+
+
 class GaussianNoise(PolicyExploration):
     """Noise added to a deterministic policy in units of the bounds, and clipped to them.
 
@@ -363,6 +374,22 @@ class SquashedGaussianHead(Head):
     def best(self, output: Buffer) -> Buffer:
         """Return the squashed mean."""
         return self.agent.distribution.mode(output)
+
+
+class LogitsHead(Head):
+    """Logits [.., A] of a policy over discrete actions."""
+
+    def read(self, output: torch.Tensor) -> DistInfoLogits:
+        """Return the parameters of the distribution."""
+        return DistInfoLogits(output)
+
+    def restrict(self, read: DistInfoLogits, legal: torch.Tensor) -> DistInfoLogits:
+        """Return logits of minus infinity for illegal actions."""
+        return DistInfoLogits(mask_illegal(read.logits, legal))
+
+    def best(self, output: DistInfoLogits) -> torch.Tensor:
+        """Return the most probable actions [B]."""
+        return output.logits.argmax(-1)
 
 
 class ChoiceHead(Head):

@@ -29,7 +29,7 @@ class DDPG(QpgAlgo[MuAgent]):
     """
 
     opt_info_fields: ClassVar[tuple[str, ...]] = ("muLoss", "qLoss", "muGradNorm", "qGradNorm")
-    agent_kind: ClassVar[str] = "deterministic policy"
+    agent_kinds: ClassVar[tuple[str, ...]] = ("deterministic policy",)
 
     batch_size: CountLike = 64
     min_steps_learn: int = int(1e4)
@@ -59,8 +59,8 @@ class TD3(QpgAlgo[NoisyTargetAgent]):
     """
 
     opt_info_fields: ClassVar[tuple[str, ...]] = DDPG.opt_info_fields
-    agent_kind: ClassVar[str] = "deterministic policy with noise on its target"
-    random_target: ClassVar[bool] = True
+    agent_kinds: ClassVar[tuple[str, ...]] = ("deterministic policy with noise on its target",)
+    random_target = True
 
     batch_size: CountLike = 100
     min_steps_learn: int = int(1e4)

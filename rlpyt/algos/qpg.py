@@ -51,17 +51,17 @@ class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
     """
 
     counted_descent: ClassVar[str] = "q"
-    agent_kind: ClassVar[str]
-    """Kind that the agent must have: what its policy is."""
+    agent_kinds: ClassVar[tuple[str, ...]]
+    """Kinds of which the agent must have one: what its policy is."""
     TargetCls: ClassVar[type[Target]] = Target
     """Says when the target networks move."""
     q_metric_names: ClassVar[Sequence[str]] = ("qLoss", "qGradNorm")
     """Metrics of a step of the action values, of those that `rlpyt.algos.qpg.q_metrics` has."""
     next_features: ClassVar[bool] = False
     """Whether V takes the features in training, beside the target's."""
-    random_target: ClassVar[bool] = False
+    random_target = False
     """Whether V takes noise."""
-    random_policy: ClassVar[bool] = False
+    random_policy = False
     """Whether a step of the policy takes noise."""
     joint_pass = False
     """Whether one pass gives the action values of a row and of the next, without targets."""
@@ -96,12 +96,12 @@ class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
 
     def initialize(self, agent: QpgT, run: Run) -> None:
         """Build optimisers and replay; refuse an agent whose policy is of another kind."""
-        if agent.kind != self.agent_kind:
+        if agent.kind not in self.agent_kinds:
             has = f"a {agent.kind}" if isinstance(agent, QpgPolicyAgent) else "no policy with action values"
             raise TypeError(
                 f"{type(self).__name__}: the agent, a {type(agent).__name__}, has {has}; expected one with a "
-                f"{self.agent_kind}. DDPG goes with DdpgAgent, TD3 with Td3Agent, SAC with SacAgent, and with their "
-                "recurrent forms."
+                f"{' or a '.join(self.agent_kinds)}. DDPG goes with DdpgAgent, TD3 with Td3Agent, SAC with SacAgent or "
+                "DiscreteSacAgent, and with their recurrent forms."
             )
         check_targets(agent, type(self).__name__, self.joint_pass)
         super().initialize(agent, run)

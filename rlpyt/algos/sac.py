@@ -6,14 +6,15 @@ import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 
+from rlpyt.algos.choices import policy_loss_of_choices, value_of_choices
 from rlpyt.algos.metrics import Numbers
 from rlpyt.algos.qpg import QLosses, QpgAlgo, bootstrapped, bounded_target, losses_of_values
 from rlpyt.algos.replay_rows import Outputs, for_atoms, mean_loss, mean_of_rows
-from rlpyt.core import QpgPolicyAgent
+from rlpyt.core import ChoiceAgent, QpgPolicyAgent
 from rlpyt.functional import (
     CountLike,
     ScheduleLike,
@@ -32,13 +33,14 @@ Q_POLICIES = ("min", "mean")
 
 @dataclass(kw_only=True, eq=False)
 class SAC(QpgAlgo[QpgPolicyAgent]):
-    """Soft actor-critic; for agents such as `SacAgent`.
+    """Soft actor-critic; for agents such as `SacAgent`, and `DiscreteSacAgent` where actions are discrete.
 
         V(s) = min_i Q_target,i(s, a) - alpha log pi(a | s),    a ~ pi(s)
         L_pi = mean(alpha log pi(a | s_t) - min_i Q_i(s_t, a)),    a ~ pi(s_t)
         L_alpha = -log alpha * mean(log pi(a | s_t) + target_entropy)
 
-    Densities are of actions in units of their bounds. An n-step return has no entropy of the rows between.
+    Densities are of actions in units of their bounds. An n-step return has no entropy of the rows between. Where
+    actions are discrete, means over all of them by their probabilities stand in the place of drawn ones.
 
     REDQ is `n_q=10` of the agent with `n_target_q=2, q_of_policy="mean", replay_ratio=20 * batch_size,
     policy_update_interval=20`; DroQ is `q_model_kwargs=dict(dropout=0.01, layer_norm=True)` of the agent with
@@ -47,18 +49,18 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     `has_targets=False` with `layers="batch_norm"` in `model_kwargs` and `q_model_kwargs`.
 
     Sources: Haarnoja et al. 2018, arXiv:1812.05905; REDQ Chen et al. 2021, arXiv:2101.05982; DroQ Hiraoka et al. 2022,
-    arXiv:2110.02034; CrossQ Bhatt et al. 2024, arXiv:1902.05605.
+    arXiv:2110.02034; CrossQ Bhatt et al. 2024, arXiv:1902.05605; discrete actions Christodoulou 2019, arXiv:1910.07207.
     """
 
     opt_info_fields: ClassVar[tuple[str, ...]] = (
         *("q1Loss", "q2Loss", "piLoss", "qGradNorm", "piGradNorm"),
         *("q1", "q2", "piMu", "piLogStd", "qMeanDiff", "alpha", "entropy"),
     )
-    agent_kind: ClassVar[str] = "squashed Gaussian policy"
+    agent_kinds: ClassVar[tuple[str, ...]] = ("squashed Gaussian policy", ChoiceAgent.kind)
     q_metric_names: ClassVar[Sequence[str]] = ("q1Loss", "q2Loss", "qGradNorm", "q1", "q2", "qMeanDiff")
     next_features: ClassVar[bool] = True
-    random_target: ClassVar[bool] = True
-    random_policy: ClassVar[bool] = True
+    has_choices = False
+    """Whether actions are discrete."""
 
     batch_size: CountLike = 256
     min_steps_learn: int = int(1e4)
@@ -72,7 +74,8 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     """Weight of the entropy, from 0; None learns it. A run that begins with a number or a schedule keeps to one."""
     target_entropy: ScheduleLike = "auto"
     """Of the policy, in nats, where alpha is learned; "auto" is -1 for every dimension of the actions whose
-    bounds differ."""
+    bounds differ. Where actions are discrete it is a fraction, from 0 to 1, of the largest entropy, which is the log of
+    the number of legal actions at a row; "auto" is 0.3."""
     alpha_init: float = 1.0
     """Where alpha starts from, above 0, where it is learned; so it cannot change during the run."""
     action_prior: str = "uniform"
@@ -109,6 +112,10 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
 
     def initialize(self, agent: QpgPolicyAgent, run: Run) -> None:
         """Build optimisers and replay; refuse more target values than there are."""
+        self.has_choices = agent.kind == ChoiceAgent.kind
+        self.random_target = self.random_policy = not self.has_choices
+        if self.has_choices:
+            check_of_choices(self)
         super().initialize(agent, run)
         self.n_drawn_q = None if self.n_target_q is None else int(self.n_target_q)
         if self.n_target_q is not None and self.n_target_q > agent.n_q:
@@ -130,6 +137,8 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     def schedule_of(self, name: str) -> ScheduleLike | None:
         """Return the given schedule, or for a target entropy of "auto" the number of this action space."""
         if name == "target_entropy" and self.target_entropy == "auto":
+            if self.has_choices:
+                return 0.3
             return -float(self.agent.distribution.n_free) if "agent" in vars(self) else 0.0
         return super().schedule_of(name)
 
@@ -148,26 +157,43 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     @torch.no_grad()
     def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor | ValueTarget:
         """Return y by the smallest target value of an action of the policy, its entropy, and the scaled rewards."""
+        if self.has_choices:
+            agent = cast(ChoiceAgent, self.agent)  # by its kind, which has been checked
+            value = value_of_choices(agent, outputs, self.draws.target_q, alpha_of(self, hyper))
+            y = bounded_target(scaled(batch, hyper), value, hyper)
+            return y if agent.values.n_outputs is None else agent.values.encode(y)
         action, log_prob, _ = act(self.agent, outputs.next_online, outputs.noise)
         return soft_target(self, batch, self.agent.target_q(outputs.next_target, action), log_prob, hyper)
 
     def update_policy(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> Numbers:
         """Climb the action values and the entropy; move alpha to where the entropy is the target's."""
+        own: Numbers
         # Values of other actions than those of the replay: a joint pass does not take in their statistics.
         with self.agent.evaluating(q=True) if self.joint_pass else nullcontext():
-            loss, log_prob, dist_info = policy_loss(self, batch, features, self.draws.policy, hyper)
+            if self.has_choices:
+                loss, log_prob, largest = policy_loss_of_choices(
+                    cast(ChoiceAgent, self.agent),
+                    batch,
+                    features,
+                    alpha_of(self, hyper),
+                    self.q_of_policy,
+                    int(self.warmup_T),
+                )
+                target_entropy, own = hyper.target_entropy * largest, {}
+            else:
+                loss, log_prob, dist_info = policy_loss(self, batch, features, self.draws.policy, hyper)
+                target_entropy, own = hyper.target_entropy, means_of_policy(batch, dist_info)
         alpha = alpha_of(self, hyper)
         grad_norm = self.descents.step("pi", loss, hyper)
         log_prob = log_prob.detach()
         if hyper.fixed_alpha is None:
-            entropy_gap = mean_loss(log_prob + hyper.target_entropy, batch)
+            entropy_gap = mean_loss(log_prob + target_entropy, batch)
             alpha_loss = temperature_loss(self.log_alpha, entropy_gap)
             self.descents["alpha"](alpha_loss, hyper.alpha_learning_rate, float("inf"))
         return {
             "piLoss": loss.detach(),
             "piGradNorm": grad_norm,
-            "piMu": mean_of_rows(dist_info.mean.detach().mean(-1), batch),
-            "piLogStd": mean_of_rows(dist_info.log_std.detach().mean(-1), batch),
+            **own,
             "alpha": torch.zeros_like(loss.detach()) + alpha,
             "entropy": -mean_of_rows(log_prob, batch),
         }
@@ -180,12 +206,33 @@ def soft_target(
     """Return y or what stands for it, by outputs [n_q, ...] for the next values, and log-densities [...] there."""
     if algo.draws.target_q is not None:
         output = output[algo.draws.target_q]
-    scaled, alpha = batch._replace(return_=batch.return_ * hyper.reward_scale), alpha_of(algo, hyper)
+    alpha = alpha_of(algo, hyper)
 
     def backup(next_q: torch.Tensor) -> torch.Tensor:
-        return bounded_target(scaled, soft_value(next_q, for_atoms(log_prob, next_q), alpha), hyper)
+        return bounded_target(scaled(batch, hyper), soft_value(next_q, for_atoms(log_prob, next_q), alpha), hyper)
 
     return bootstrapped(algo.agent, algo.agent.values.lowest(output), backup)
+
+
+def check_of_choices(algo: SAC) -> None:
+    """Refuse settings that have no meaning for discrete actions, before anything is built."""
+    who = type(algo).__name__
+    if algo.joint_pass or algo.action_prior != "uniform":
+        given = "joint_pass is True" if algo.joint_pass else f"action_prior is {algo.action_prior!r}"
+        raise ValueError(f"{who}: {given}, and the actions are discrete; expected the default. Leave it out.")
+    if algo.target_entropy != "auto":
+        algo.check("target_entropy", lambda x: 0.0 <= x <= 1.0, "a fraction of the largest entropy, in [0, 1]")
+
+
+def scaled(batch: Buffer, hyper: Hyper) -> Buffer:
+    """Return a batch whose rewards are multiplied by `reward_scale`."""
+    return batch._replace(return_=batch.return_ * hyper.reward_scale)
+
+
+def means_of_policy(batch: Buffer, dist_info: Buffer) -> Numbers:
+    """Return the means over the rows of what a Gaussian policy gives."""
+    parts = {"piMu": dist_info.mean, "piLogStd": dist_info.log_std}
+    return {name: mean_of_rows(x.detach().mean(-1), batch) for name, x in parts.items()}
 
 
 def policy_loss(

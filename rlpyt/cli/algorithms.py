@@ -246,6 +246,23 @@ def sac(env: Environment) -> Parts:
     return Parts(algos.SAC(**SMALL_QPG), agents.SacAgent(**networks(env)), 20_000, ONE_STEP)
 
 
+def discrete_sac(env: Environment) -> Parts:
+    """Return SAC over discrete actions: Christodoulou 2019."""
+    if env.has_images:
+        algo = algos.SAC(
+            batch_size=64,
+            replay_ratio=16,
+            replay_size=1_000_000,
+            min_steps_learn=20_000,
+            target_update_interval=2_000,
+            target_update_tau=1.0,
+            optim_kwargs=dict(eps=1e-4),
+        )
+        return Parts(algo, agents.DiscreteSacAgent(), 10e6, dict(batch_T=4, batch_B=8, max_decorrelation_steps=1_000))
+    algo = algos.SAC(**{**SMALL_QPG, "alpha_learning_rate": 1e-3}, batch_size=64, replay_ratio=32)
+    return Parts(algo, agents.DiscreteSacAgent(**networks(env)), 30_000, dict(batch_T=4, batch_B=4))
+
+
 def td3(env: Environment) -> Parts:
     """Return TD3: Fujimoto et al. 2018."""
     if env.kind == "mujoco":
@@ -370,6 +387,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "sac_lstm": Algorithm(
         lambda env: recurrent_qpg(env, algos.SAC, agents.RecurrentSacAgent), ("continuous",), "SAC with a memory."
     ),
+    "discrete_sac": Algorithm(discrete_sac, ("discrete",), "SAC by the values of all actions."),
     "crossq": Algorithm(crossq, ("continuous",), "SAC with batch normalisation, and without targets: fewer steps."),
     "simba": Algorithm(simba, ("continuous",), "SAC with residual networks and layer normalisation."),
     "simbav2": Algorithm(lambda env: simba(env, 2), ("continuous",), "SAC with features and weights of norm 1."),

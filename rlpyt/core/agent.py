@@ -323,6 +323,20 @@ class QpgPolicyAgent(Agent):
     """Returns the weights of features and action values."""
 
 
+class ChoiceAgent(QpgPolicyAgent):
+    """Policy over discrete actions, with the values of all of them, as SAC asks of an agent of these.
+
+    Where a function of action values takes actions [..., A], these are one-hot.
+    """
+
+    kind: ClassVar[str] = "categorical policy"
+    all_q: Callable[[AgentInputs], torch.Tensor]
+    """Returns the values [n_q, ..., A] of all actions at rows of features, or the outputs [n_q, ..., A, N] that
+    `values` reads them of."""
+    target_all_q: Callable[[AgentInputs], torch.Tensor]
+    """Returns the same by the target."""
+
+
 class MuAgent(QpgPolicyAgent):
     """Deterministic policy with action values, as DDPG and TD3 ask of an agent."""
 

@@ -329,6 +329,29 @@ def soft_policy_loss(q: torch.Tensor, log_prob: torch.Tensor, alpha: float | tor
     return alpha * log_prob - q
 
 
+def expected_soft_value(q: torch.Tensor, log_prob: torch.Tensor, alpha: float | torch.Tensor) -> torch.Tensor:
+    """Return the value of a state under a policy over discrete actions that is rewarded for its entropy.
+
+        V(s) = sum_a pi(a | s) (Q(s, a) - alpha * log pi(a | s))
+
+    It is the mean of `soft_value`, and with its sign turned that of `soft_policy_loss`.
+
+    Args:
+        q: [..., A] float, finite values of all actions; of several networks their `clipped_double_q`.
+        log_prob: [..., A] float, log-probabilities; those of illegal actions are minus infinity, and do not count.
+        alpha: weight of the entropy, from 0; a number or a scalar tensor.
+
+    Returns:
+        [...] float, with gradient.
+
+    Source: Christodoulou 2019, arXiv:1910.07207, equations 10 and 12.
+    """
+    check_same_shape("expected_soft_value", q=q, log_prob=log_prob)
+    # 0 log 0 is 0, and so is its gradient.
+    finite = log_prob.masked_fill(log_prob == -torch.inf, 0.0)
+    return (log_prob.exp() * (q - alpha * finite)).sum(-1)
+
+
 def temperature_loss(log_alpha: torch.Tensor, entropy_gap: torch.Tensor) -> torch.Tensor:
     """Return the loss that raises alpha while the entropy of the policy lies below its target.
 

@@ -29,7 +29,16 @@ from rlpyt.models.presets import (
     MujocoLstmModel,
 )
 from rlpyt.models.q import DuelingHeadModel, QHeadModel, QModel
-from rlpyt.models.qpg import ActorModel, FeatureHead, FeatureModel, MuMlpModel, PiMlpModel, QofMuMlpModel
+from rlpyt.models.qpg import (
+    ActorModel,
+    AllQMlpModel,
+    FeatureHead,
+    FeatureModel,
+    LogitsMlpModel,
+    MuMlpModel,
+    PiMlpModel,
+    QofMuMlpModel,
+)
 from rlpyt.models.recurrent import RecurrentCore, RnnState
 from rlpyt.models.running_mean_std import RunningMeanStdModel, join_replicas
 from rlpyt.models.simba import SimbaModel, SimbaV2Model, UnitLinear
@@ -55,6 +64,8 @@ __all__ = [
     "ActorModel",
     "FeatureModel",
     "FeatureHead",
+    "AllQMlpModel",
+    "LogitsMlpModel",
     "MuMlpModel",
     "PiMlpModel",
     "QofMuMlpModel",

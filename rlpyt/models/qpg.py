@@ -198,6 +198,57 @@ class QofMuMlpModel(FeatureHead):
         return q.squeeze(-1) if self._n_atoms is None else q
 
 
+class LogitsMlpModel(FeatureHead):
+    """Policy over discrete actions; returns their logits [..., action_size]. See `MuMlpModel` for the arguments."""
+
+    uses_prev_action = False
+
+    def __init__(
+        self,
+        observation_shape: Sequence[int],
+        hidden_sizes: int | Sequence[int],
+        action_size: int,
+        layers: Layers = "mlp",
+    ) -> None:
+        super().__init__()
+        self.mlp = network_of(layers, math.prod(observation_shape), hidden_sizes, action_size)
+
+    def forward(self, observation: torch.Tensor, prev_action: torch.Tensor, prev_reward: torch.Tensor) -> torch.Tensor:
+        """Return logits of features [..., F]."""
+        logits: torch.Tensor = self.mlp(observation)
+        return logits
+
+
+class AllQMlpModel(FeatureHead):
+    """Ensemble of `n_models` networks of the values of all discrete actions; returns [n_models, ..., action_size].
+
+    See `QofMuMlpModel` for the arguments; with `n_atoms` it returns [n_models, ..., action_size, n_atoms].
+    """
+
+    uses_prev_action = False
+
+    def __init__(
+        self,
+        observation_shape: Sequence[int],
+        hidden_sizes: int | Sequence[int],
+        action_size: int,
+        n_models: int = 1,
+        dropout: float = 0.0,
+        layer_norm: bool = False,
+        n_atoms: int | None = None,
+        layers: Layers = "mlp",
+    ) -> None:
+        super().__init__()
+        self._shape = (action_size,) if n_atoms is None else (action_size, n_atoms)
+        size, n_outputs = math.prod(observation_shape), math.prod(self._shape)
+        self.mlp = ensemble_of(layers, n_models, size, hidden_sizes, n_outputs, dropout=dropout, layer_norm=layer_norm)
+
+    def forward(self, observation: torch.Tensor, prev_action: torch.Tensor, prev_reward: torch.Tensor) -> torch.Tensor:
+        """Return the values of features [..., F]."""
+        q: torch.Tensor = self.mlp(observation)
+        return q.unflatten(-1, self._shape)
+
+
 class ActorModel(nn.Module):
     """Features and the policy over them: the networks that act.
 

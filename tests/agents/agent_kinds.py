@@ -17,6 +17,7 @@ from rlpyt.agents import (
     CatDqnAgent,
     CategoricalPgAgent,
     DdpgAgent,
+    DiscreteSacAgent,
     DqnAgent,
     GaussianPgAgent,
     IqnAgent,
@@ -68,7 +69,7 @@ RECURRENT = {**SMALL, "rnn_size": 8}
 MU_AND_PI: dict[str, Any] = {"hidden_sizes": 8}
 Q_LEARNERS = ("Dqn", "AtariDqn", "R2d1", "AtariR2d1", "CatDqn", "AtariCatDqn", "QrDqn", "Iqn", "RecurrentCatDqn",
               "RecurrentQrDqn", "RecurrentIqn", "Ddpg", "Td3", "Sac", "RecurrentDdpg", "RecurrentTd3",
-              "RecurrentSac")  # fmt: skip
+              "RecurrentSac", "DiscreteSac")  # fmt: skip
 """How the kinds begin whose agents have no noise in evaluation but for one step in a thousand, and give no value."""
 GREEDY = (*Q_LEARNERS, "Pqn")
 """And those that record the value of the best action."""
@@ -90,7 +91,7 @@ def alone(AgentCls: Any) -> Any:
     return type(AgentCls.__name__.removesuffix("Agent"), (PolicyAlone, AgentCls), {"__module__": __name__})
 
 
-Ddpg, Td3, Sac = map(alone, (DdpgAgent, Td3Agent, SacAgent))
+Ddpg, Td3, Sac, DiscreteSac = map(alone, (DdpgAgent, Td3Agent, SacAgent, DiscreteSacAgent))
 RecurrentDdpg, RecurrentTd3, RecurrentSac = map(alone, (RecurrentDdpgAgent, RecurrentTd3Agent, RecurrentSacAgent))
 SERVES: list[tuple[Any, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
     (PgAgent, SMALL, ("vector",), ("discrete", "multi", "box")),
@@ -124,6 +125,7 @@ SERVES: list[tuple[Any, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
     (Ddpg, MU_AND_PI, ("vector", "nested"), ("box",)),
     (Td3, MU_AND_PI, ("vector",), ("box table",)),
     (Sac, MU_AND_PI, ("vector", "image", "nested"), CONTINUOUS),
+    (DiscreteSac, MU_AND_PI, ("vector", "nested"), ("discrete",)),
     (RecurrentDdpg, MU_AND_PI, ("vector",), ("box table",)),
     (RecurrentTd3, MU_AND_PI, ("nested",), ("box",)),
     (RecurrentSac, MU_AND_PI, ("vector", "image"), ("box",)),

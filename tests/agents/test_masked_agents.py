@@ -17,6 +17,7 @@ from torch import nn
 from rlpyt.agents import (
     CatDqnAgent,
     CategoricalPgAgent,
+    DiscreteSacAgent,
     DqnAgent,
     IqnAgent,
     PgAgent,
@@ -43,6 +44,7 @@ AGENTS: dict[str, Any] = {
     "C51": lambda: CatDqnAgent(model_kwargs=SMALL, n_atoms=5),
     "QR": lambda: QrDqnAgent(model_kwargs=SMALL, n_quantiles=4),
     "IQN": lambda: IqnAgent(model_kwargs=SMALL),
+    "discrete SAC": lambda: DiscreteSacAgent(model_kwargs=SMALL, q_model_kwargs=SMALL),
     "R2D1": lambda: R2d1Agent(model_kwargs=RECURRENT),
     "population": lambda: PopulationAgent(model_kwargs=SMALL, population_size=2),
 }
@@ -151,7 +153,7 @@ def test_all_ways_to_act_take_legal_actions_and_every_one_in_exploration(name: s
     assert seen == everything or name == "population"
 
 
-@pytest.mark.parametrize("name", ["policy", "R2D1"])
+@pytest.mark.parametrize("name", ["policy", "discrete SAC", "R2D1"])
 def test_an_exported_policy_takes_legal_actions(name: str, tmp_path: Path) -> None:
     agent = initialized(AGENTS[name](), FIVE)
     path = export_policy(agent, tmp_path / "policy.pt2")

@@ -14,6 +14,7 @@ from rlpyt.agents import (
     CatDqnAgent,
     CategoricalPgAgent,
     DdpgAgent,
+    DiscreteSacAgent,
     DqnAgent,
     IqnAgent,
     PqnAgent,
@@ -137,6 +138,10 @@ CASES: dict[str, Any] = {
     "PPO two-hot": lambda: (PPO(epochs=2), CategoricalPgAgent(value_head="two_hot:-3,4,8")),
     "DQN HL-Gauss": lambda: (DQN(**DQN_KWARGS), DqnAgent(model_kwargs=SMALL, value_head="hl_gauss:-3,4,8")),
     "SAC C51": lambda: (SAC(**QPG_KWARGS), SacAgent(**MU_AND_Q, value_head="c51:-3,4,8")),
+    "discrete SAC": lambda: (
+        SAC(**QPG_KWARGS, policy_update_interval=2),
+        DiscreteSacAgent(**MU_AND_Q, feature_kwargs=dict(normalize_observation=True)),
+    ),
     "SAC LSTM": lambda: (SAC(**QPG_SEQUENCE_KWARGS), RecurrentSacAgent(**MU_AND_Q, feature_kwargs=dict(rnn_size=8))),
     "DroQ": lambda: (
         SAC(**QPG_KWARGS, q_of_policy="mean", policy_update_interval=2),
@@ -147,7 +152,8 @@ CASES: dict[str, Any] = {
 
 def started(algo: Any, agent: Any, n_itr: int = 16, seed: int = 0, **kwargs: Any) -> Any:
     """Wire the parts over random rows, with actions of the kind that the algorithm takes; return the sampler."""
-    action_space = spaces.Box(-1, 2, (2,)) if isinstance(algo, QpgAlgo) else spaces.Discrete(3)
+    of_box = isinstance(algo, QpgAlgo) and not isinstance(agent, DiscreteSacAgent)
+    action_space = spaces.Box(-1, 2, (2,)) if of_box else spaces.Discrete(3)
     return set_up(algo, agent, RandomEnv, dict(action_space=action_space), n_itr=n_itr, seed=seed, **kwargs)
 
 

@@ -29,7 +29,7 @@ from tests.replica_kit import run_replicas
 
 COMPILED = ComputeSettings(compile=True)
 WHOLE = (
-    *("A2C", "PPO", "PQN Adam", "VTrace", "DQN n-step soft", "Rainbow", "QRDQN", "DDPG", "TD3", "SAC"),
+    *("A2C", "PPO", "PQN Adam", "VTrace", "DQN n-step soft", "Rainbow", "QRDQN", "DDPG", "TD3", "SAC", "discrete SAC"),
     *("PPO two-hot", "DQN HL-Gauss", "SAC C51"),
     *("CrossQ", "SimBa", "SimbaV2", "spectral norm"),
 )
@@ -62,7 +62,7 @@ def test_compiled_updates_give_the_same_numbers(case, traced):
     traced()
     other_algo, other, other_metrics = trained(case, settings=COMPILED)
     assert other_algo.update_counter == algo.update_counter > 0
-    of_case = {"TD3": 2, "PPO": 2, "PPO two-hot": 2, "CrossQ": 2, "SimBa": 2}
+    of_case = {"TD3": 2, "PPO": 2, "PPO two-hot": 2, "CrossQ": 2, "SimBa": 2, "discrete SAC": 2}
     assert counters["stats"]["unique_graphs"] == of_case.get(case, int(case in WHOLE))
     assert other_algo.compiled.is_on == (case in WHOLE)
     for one, more in zip(metrics, other_metrics, strict=True):

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from rlpyt.agents import (
     CatDqnAgent,
     CategoricalPgAgent,
+    DiscreteSacAgent,
     DqnAgent,
     IqnAgent,
     PopulationAgent,
@@ -21,7 +22,7 @@ from rlpyt.agents import (
     RecurrentCategoricalPgAgent,
     RecurrentIqnAgent,
 )
-from rlpyt.algos import A2C, CMAES, DQN, IQN, PPO, QRDQN, R2D1, CategoricalDQN, VTrace
+from rlpyt.algos import A2C, CMAES, DQN, IQN, PPO, QRDQN, R2D1, SAC, CategoricalDQN, VTrace
 from rlpyt.algos.dqn import greedy_q
 from rlpyt.algos.replay_rows import run_over
 from rlpyt.samplers import CpuSampler, GpuSampler, SerialSampler
@@ -36,6 +37,7 @@ OFF: dict[str, Any] = dict(batch_size=16, min_steps_learn=64, replay_size=2000, 
 SEQUENCES: dict[str, Any] = dict(
     batch_T=4, batch_B=4, warmup_T=2, store_rnn_state_interval=4, min_steps_learn=128, replay_size=2000, eps_steps=500
 )
+OFF_SAC: dict[str, Any] = dict(batch_size=16, min_steps_learn=64, replay_size=2000, replay_ratio=2)
 ALGOS: dict[str, Any] = {
     "A2C": lambda: (A2C(), CategoricalPgAgent(model_kwargs=SMALL)),
     "PPO": lambda: (PPO(), CategoricalPgAgent(model_kwargs=SMALL)),
@@ -54,6 +56,7 @@ ALGOS: dict[str, Any] = {
     "IQN": lambda: (IQN(**OFF), IqnAgent(model_kwargs=SMALL)),
     "R2D1": lambda: (R2D1(**SEQUENCES, n_step_return=2), R2d1Agent(model_kwargs=RECURRENT)),
     "recurrent IQN": lambda: (IQN(**SEQUENCES, double_dqn=True), RecurrentIqnAgent(model_kwargs=RECURRENT)),
+    "discrete SAC": lambda: (SAC(**OFF_SAC), DiscreteSacAgent(model_kwargs=SMALL, q_model_kwargs=SMALL)),
     "CMA-ES": lambda: (CMAES(), PopulationAgent(model_kwargs=SMALL, population_size=4)),
 }  # fmt: skip
 
@@ -75,7 +78,7 @@ def test_no_illegal_action_is_taken_and_all_numbers_are_finite(name: str, of_inf
             assert (legal[valid] == 1).all()
             assert not mask[~valid].any(), "final rows have their masks, too"
             metrics = optimize(algo, itr, samples)
-            n_updates += np.asarray(metrics.get("loss", metrics.get("fitness", []))).size
+            n_updates += np.asarray(metrics.get("loss", metrics.get("fitness", metrics.get("piLoss", [])))).size
             for metric, values in metrics.items():
                 assert np.isfinite(torch.as_tensor(values).numpy()).all(), f"{metric} is {values}"
             for deterministic in (False, True):
@@ -131,7 +134,7 @@ def test_targets_are_of_the_best_legal_action(name: str, double: bool) -> None:
     assert n_differ > 0, "the best action is legal in every row: nothing was tested"
 
 
-@pytest.mark.parametrize("name", ["PPO", "DQN"])
+@pytest.mark.parametrize("name", ["PPO", "DQN", "discrete SAC"])
 def test_compiled_updates_have_the_same_numbers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # What torch would generate code of runs as it is: without a compiler, and in seconds.
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))

@@ -17,6 +17,7 @@ from gymnasium import spaces
 
 from rlpyt.agents import (
     DdpgAgent,
+    DiscreteSacAgent,
     DqnAgent,
     IqnAgent,
     PgAgent,
@@ -292,6 +293,7 @@ OFF_POLICY: dict[str, Case] = {
     "DQN of equal weights": Case(DQN, q_agent(DqnAgent), settings=dict(target_update_interval=3)),
     "IQN": Case(IQN, q_agent(IqnAgent, model=TAUS), settings=PRIORITIES),
     "SAC": Case(SAC, qpg_agent(SacAgent), settings=dict(POLICY, alpha_learning_rate=3e-3), env_kwargs=CONTINUOUS),
+    "discrete SAC": Case(SAC, qpg_agent(DiscreteSacAgent), settings=dict(POLICY, alpha_learning_rate=3e-3)),
     "TD3": Case(TD3, qpg_agent(Td3Agent), settings=dict(POLICY, **PRIORITIES), env_kwargs=CONTINUOUS),
     "R2D1": Case(R2D1, q_agent(R2d1Agent), settings=dict(PRIORITIES, **SEQUENCES, target_update_interval=3)),
     "recurrent DQN": Case(DQN, q_agent(R2d1Agent), settings=SEQUENCES),
