@@ -426,3 +426,17 @@ def test_minari_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "minari", None)
     with pytest.raises(ImportError, match=r"pip install rlpyt\[minari\]"):
         StoredData.from_minari("rlpyt/test-v0")
+
+
+def test_new_rows_after_stored_ones_may_begin_amid_an_episode() -> None:
+    def rows(*stacks: list[int]) -> Any:
+        one = random_rows(EnvSpaces(spaces.Box(0, 255, (3, 1, 1), np.uint8), SPACES.action), T=len(stacks), B=1)
+        return one._replace(observation=np.array(stacks, np.uint8)[:, None, :, None, None])
+
+    storage = RowStorage(rows([0, 0, 0])[0, 0], 8, 1, n_frames=3)
+    storage.write(rows([0, 0, 1], [0, 1, 2]))
+    with pytest.raises(ValueError, match="is no stack of 3 frames"):
+        storage.write(rows([7, 8, 9], [8, 9, 10]))
+    storage.break_off()
+    storage.write(rows([7, 8, 9], [8, 9, 10], [9, 10, 11]))
+    assert storage.observation(np.array([1, 4]), np.array([0, 0]))[:, :, 0, 0].tolist() == [[0, 1, 2], [9, 10, 11]]
