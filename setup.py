@@ -30,6 +30,8 @@ extras = {
     "wandb": ["wandb>=0.31"],
     "mlflow": ["mlflow-skinny>=2.14"],
     "trackio": ["trackio>=0.20"],
+    # HDF5 is how Minari keeps datasets unless it is told otherwise.
+    "minari": ["minari[hdf5]>=0.5.4"],
     # onnxruntime runs what was exported; the tests do so.
     "export": ["safetensors>=0.4", "onnx>=1.16", "onnxscript>=0.5", "onnxruntime>=1.20"],
 }

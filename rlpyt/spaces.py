@@ -111,6 +111,54 @@ def to_env(space: Space, name: str = "action") -> Converter:
     _refuse(space, name)
 
 
+def arrays_to_rows(space: Space, values: Buffer, n: int, name: str) -> Buffer:
+    """Return many values of a space as rows [n, ...], checked as those of `to_rows` are; always copies.
+
+    Args:
+        space: of the values.
+        values: array [n, ...]; of a Dict a mapping and of a Tuple a sequence of such arrays.
+        n: how many.
+        name: of the values, for messages.
+
+    Raises:
+        TypeError: if they are of another kind, such as floats of a Discrete.
+        ValueError: if they have another shape, other keys, an index out of range, NaN or infinity.
+    """
+    if parts := subspaces(space):
+        of_key = (
+            values
+            if isinstance(values, Mapping)
+            else dict(enumerate(values))
+            if isinstance(values, tuple | list)
+            else None
+        )
+        if of_key is None or {str(key) for key in of_key} != {key for key, _ in parts}:
+            got = f"a {type(values).__name__}" if of_key is None else list(of_key)
+            raise ValueError(f"{name}: expected the parts {[key for key, _ in parts]} of {space}, got {got}.")
+        by_name = {str(key): value for key, value in of_key.items()}
+        return _row_type(space)(*[arrays_to_rows(s, by_name[key], n, f"{name}[{key!r}]") for key, s in parts])
+    rows = _cast(values, (n, *(space.shape or ())), _row_dtype(space), name)
+    if rows.dtype.kind == "f" and not np.isfinite(rows).all():
+        raise ValueError(f"{name}: expected finite numbers, got {np.count_nonzero(~np.isfinite(rows))} others.")
+    if isinstance(space, Discrete | MultiDiscrete):
+        rows -= np.asarray(space.start, np.int64)
+    sizes = space.nvec if isinstance(space, MultiDiscrete) else (choice_sizes(space) or [0])[0]
+    if np.any(sizes) and ((rows < 0) | (rows >= sizes)).any():
+        raise ValueError(f"{name}: values from {np.min(values)} to {np.max(values)} are none of {space}.")
+    return rows
+
+
+def rows_to_arrays(space: Space, rows: Buffer) -> Buffer:
+    """Return the inverse of `arrays_to_rows`, in the dtypes of the space: float64 of a Box that has it."""
+    parts = subspaces(space)
+    if isinstance(space, Dict):
+        return {key: rows_to_arrays(part, rows[key]) for key, part in parts}
+    if isinstance(space, Tuple):
+        return tuple(rows_to_arrays(part, rows[key]) for key, part in parts)
+    start = space.start if isinstance(space, Discrete | MultiDiscrete) else 0
+    return np.asarray(rows + start, space.dtype) if np.any(start) else np.asarray(rows, space.dtype)
+
+
 def null_value(space: Space) -> Buffer:
     """Return zeros in row form: an example to allocate buffers from, and a placeholder observation."""
     match space:

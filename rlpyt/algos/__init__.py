@@ -3,6 +3,7 @@
 from rlpyt.algos.a2c import A2C
 from rlpyt.algos.augmentation import RandomShift
 from rlpyt.algos.base import RlAlgorithm
+from rlpyt.algos.behavior_cloning import clone_behavior
 from rlpyt.algos.cma_es import CMAES
 from rlpyt.algos.ddpg import DDPG, TD3
 from rlpyt.algos.distributional_dqn import IQN, QRDQN, CategoricalDQN
@@ -45,5 +46,6 @@ __all__ = [
     "UpdateRows",
     "VTrace",
     "VTraceInputs",
+    "clone_behavior",
     "mean_loss",
 ]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from numbers import Real
 from typing import Any, TypeVar, cast
 
@@ -22,6 +23,7 @@ from rlpyt.algos.replay_settings import (
     ReplaySettings,
     draws_of,
     hindsight_of_run,
+    make_replay,
     rows_of_draw,
     rows_of_update,
     whole_count,
@@ -30,6 +32,7 @@ from rlpyt.algos.replay_thread import ReplayThread
 from rlpyt.core import Agent, Metrics, Remark, Replay, example_inputs, rows_consumed
 from rlpyt.functional import sequence_priority
 from rlpyt.namedarraytuple import Buffer
+from rlpyt.replays.stored_rows import StoredRows
 from rlpyt.settings import Hyper, chosen
 from rlpyt.types import Places, Run, Samples, StateDict
 from rlpyt.utils.arrays import buffer_to
@@ -81,6 +84,11 @@ class ReplayFeed:
                 "rlpyt.core.Replay, such as a ReplayBuffer of parts, which may be your own (docs/howto/replay.md). For "
                 "another memory use RlAlgorithm."
             )
+        self._stored_T = 0  # time steps that the replay holds at the start
+        if algo.stored_data is not None:
+            make = partial(make_replay, algo, B=1, rng=rng, input_priorities=False)
+            stored = StoredRows(type(algo).__name__, algo.stored_data, algo.stored_fraction, make)
+            algo.replay, self._stored_T = stored.add_to(replay, self.agent, run)
         self._check_updates(run.n_itr)
 
     @property
@@ -252,7 +260,7 @@ class ReplayFeed:
                 f"{name}: min_steps_learn is {algo.min_steps_learn:,}, but the run has only {algo.n_steps:,} "
                 "steps: there would be no update at all. Lower min_steps_learn or raise n_steps."
             )
-        held, least, room = (algo.min_itr_learn + 1) * T, self.replay.least_rows, self.replay.size // B
+        held, least, room = self._stored_T + (algo.min_itr_learn + 1) * T, self.replay.least_rows, self.replay.size // B
         if not self.agent.recurrent and room <= least:
             enough = (least + 1) * B * algo.replicas.world_size
             raise ValueError(

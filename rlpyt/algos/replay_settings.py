@@ -29,6 +29,7 @@ from rlpyt.replays import (
     RowStorage,
     SamplesToBuffer,
     Sequences,
+    StoredData,
     Transitions,
     UniformIndex,
     mapped_file,
@@ -72,6 +73,12 @@ class StorageSettings:
     """Goals that most transitions are given in hindsight, with the rewards for them (HER), where observations have
     `achieved_goal` and `desired_goal`: an `rlpyt.replays.Hindsight`, or the name of its strategy, "future", "final" or
     "episode"; None trains on the goals that were set."""
+    stored_data: StoredData | str | None = None
+    """Steps recorded before the run: an `rlpyt.replays.StoredData`, a file of it that ends in .npz, or the name of a
+    local Minari dataset; None starts with an empty replay."""
+    stored_fraction: float | None = None
+    """Fraction of every batch that is drawn from the stored data, which then lie apart and stay (RLPD: 0.5); None
+    writes them into the replay before the first batch, so that new rows overwrite them once it is full."""
     ReplayCls: Callable[..., Replay] | None = None
     """Makes the replay, called with what `ReplayBuffer` is called with; None is `ReplayBuffer`."""
     IndexCls: Callable[[np.random.Generator], Index] | None = None
@@ -241,7 +248,8 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
             rng: the random stream of the replay.
         """
         example = part_of(self, "samples_to_buffer", self.samples_to_buffer(examples), SamplesToBuffer)
-        self.replay = make_replay(self, example, batch_spec.B, world_size, rng)
+        n_steps = math.ceil(self.replay_size / world_size / batch_spec.B)
+        self.replay = make_replay(self, example, n_steps, batch_spec.B, rng)
 
     def samples_to_buffer(self, samples: Samples) -> SamplesToBuffer:
         """Return the rows of a batch that the replay stores."""
@@ -270,6 +278,7 @@ def _check_parts(settings: ReplaySettings) -> None:
             )
     if settings.hindsight is not None:
         _check_hindsight(settings)
+    _check_stored_data(settings)
     unused = [n for n in ("default_priority", "unique_draws") if getattr(settings, n)]
     if settings.IndexCls is not None and unused:
         raise ValueError(
@@ -294,6 +303,25 @@ def _check_hindsight(settings: ReplaySettings) -> None:
     ):
         if getattr(settings, name) not in (None, False):
             raise ValueError(f"{who}: hindsight and {name} are set; expected one of them, as {why}")
+
+
+def _check_stored_data(settings: ReplaySettings) -> None:
+    who, data, fraction = type(settings).__name__, settings.stored_data, settings.stored_fraction
+    if not isinstance(data, StoredData | str | None):
+        raise TypeError(
+            f"{who}: stored_data is {data!r:.100}; expected an rlpyt.replays.StoredData, a file of it, or the name of "
+            "a Minari dataset. Write StoredData.from_minari(dataset), or StoredData.from_arrays(...)."
+        )
+    if fraction is not None and (isinstance(fraction, bool) or not 0 < fraction <= 1 or data is None):
+        raise ValueError(
+            f"{who}: stored_fraction is {fraction!r} and stored_data {data!r:.100}; expected a number in (0, 1], such "
+            "as 0.5, with stored data. Leave it out to write stored data into the replay."
+        )
+    if data is not None and fraction is None and has_input_priorities(settings):
+        raise ValueError(
+            f"{who}: stored_data is to be written into a replay with input_priorities, and nobody has recorded values "
+            "of stored rows; expected one of them. Give stored_fraction=0.5, say, or leave input_priorities out."
+        )
 
 
 def _as_hindsight(given: Hindsight | str) -> Hindsight:
@@ -322,16 +350,22 @@ def hindsight_of_run(settings: ReplaySettings, run: Run) -> Hindsight | None:
 
 
 def make_replay(
-    settings: ReplaySettings, example: SamplesToBuffer, B: int, world_size: int, rng: np.random.Generator
+    settings: ReplaySettings,
+    example: SamplesToBuffer,
+    n_steps: int,
+    B: int,
+    rng: np.random.Generator,
+    input_priorities: bool = True,
 ) -> Replay:
     """Return the replay of an algorithm's settings.
 
     Args:
         settings: of an algorithm that is initialised.
         example: a row.
+        n_steps: time steps to hold of each environment.
         B: environments.
-        world_size: replicas, each of which holds its share of `replay_size`.
         rng: the random stream of the replay.
+        input_priorities: whether new rows may come with errors, where the settings say so.
     """
     algo, lock = cast(AnyAlgorithm, settings), settings.lock
     reading = _reading(settings, bool(algo.agent.recurrent), rng)
@@ -342,7 +376,7 @@ def make_replay(
     make_storage = partial(
         RowStorage,
         example,
-        T=math.ceil(settings.replay_size / world_size / B / reading.interval) * reading.interval,
+        T=math.ceil(n_steps / reading.interval) * reading.interval,
         B=B,
         n_frames=n_frames,
         rnn_state_interval=int(settings.store_rnn_state_interval) if algo.agent.recurrent else 0,
@@ -363,7 +397,7 @@ def make_replay(
     make: Callable[..., Replay] = settings.ReplayCls or ReplayBuffer
     if lock.shared:
         make = partial(make, allocate=allocate, lock=lock)
-    of_new = has_input_priorities(settings)
+    of_new = input_priorities and has_input_priorities(settings)
     replay = make(storage, index, reading, discount=hyper.discount, input_priorities=of_new, eta=hyper.pri_eta)
     return cast(Replay, part_of(settings, "ReplayCls", replay, Replay))
 

@@ -4,6 +4,7 @@ from rlpyt.replays.hindsight import GoalFunction, Hindsight, HindsightTransition
 from rlpyt.replays.index import Drawn, Index, UniformIndex
 from rlpyt.replays.interface import SamplesToBuffer
 from rlpyt.replays.mapped_file import mapped_file
+from rlpyt.replays.mixed_replay import MixedReplay
 from rlpyt.replays.observations import FrameArray, WholeArray
 from rlpyt.replays.prioritized_index import PrioritizedIndex
 from rlpyt.replays.reading import (
@@ -18,20 +19,25 @@ from rlpyt.replays.reading import (
 )
 from rlpyt.replays.replay_buffer import ReplayBuffer
 from rlpyt.replays.storage import RowStorage, Storage
+from rlpyt.replays.stored_data import Episode, MinariDataset, RecordEpisodes, StoredData
 from rlpyt.replays.sum_tree import SumTree
 from rlpyt.types import Places
 
 __all__ = [
     "Drawn",
+    "Episode",
     "FrameArray",
     "GoalFunction",
     "Hindsight",
     "HindsightTransitions",
     "Index",
+    "MinariDataset",
+    "MixedReplay",
     "Places",
     "PrioritizedIndex",
     "RawRows",
     "Reading",
+    "RecordEpisodes",
     "ReplayBatch",
     "ReplayBuffer",
     "RowStorage",
@@ -40,6 +46,7 @@ __all__ = [
     "Sequences",
     "SequencesFromReplay",
     "Storage",
+    "StoredData",
     "SumTree",
     "Transitions",
     "UniformIndex",

@@ -176,6 +176,11 @@ class RowStorage:
             flag[last, valid] = False
         rows.action[last, valid], rows.reward[last, valid] = first.prev_action[0, valid], 0.0
 
+    def break_off(self) -> None:
+        """Take the rows that come next for those of other environments, whose older frames are unknown at first."""
+        for keeper in buffer_leaves(self._observations):
+            keeper.go_on((self.written - 1) % self.T, None)
+
     # ---- reading ----
 
     def observation(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Buffer:
