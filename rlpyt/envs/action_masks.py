@@ -64,7 +64,8 @@ class EnvMasks:
         self._n_of_leaves = [len(choice_sizes(leaf)) for leaf in leaf_spaces(own.action)]
         self._starts = np.cumsum([0, *self._sizes[:-1]])
         self._is_open = bool(self._sizes) and not self.in_rows
-        self._last: np.ndarray | None = None  # [sum(sizes)] or [B, sum(sizes)], of the newest observation
+        self.newest: np.ndarray | None = None
+        """Mask of the newest observation, [sum(sizes)] or [B, sum(sizes)]; None before the first one."""
 
     def take_from_info(self, whether: bool) -> None:
         """Let the mask in info become a part of the observations, or leave it where it is."""
@@ -110,10 +111,10 @@ class EnvMasks:
                 "step. Where nothing can be done, end the episode in the step before (terminated), or allow a pass.",
                 b,
             )
-        if self._last is None or self._B is None:
-            self._last = np.array(flat)
+        if self.newest is None or self._B is None:
+            self.newest = np.array(flat)
         else:
-            np.copyto(self._last, flat, where=np.asarray(goes_on)[:, None])  # a reset of some tells nothing of others
+            np.copyto(self.newest, flat, where=np.asarray(goes_on)[:, None])  # a reset of some tells nothing of others
         return row
 
     def legal(self, action: Buffer, where: np.ndarray | None = None) -> Buffer:
@@ -122,13 +123,13 @@ class EnvMasks:
         For random and null actions, which know no mask. Of a vector environment they are [B, ...], and those `where`
         [B] is False stay as they are.
         """
-        if self._last is None:
+        if self.newest is None:
             return action
         if self._B is None:
-            return self._legal(action, self._last)
+            return self._legal(action, self.newest)
         action = buffer_func(action, np.copy)
         for b in np.flatnonzero(np.ones(self._B, bool) if where is None else where).tolist():
-            action[b] = self._legal(action[b], self._last[b])
+            action[b] = self._legal(action[b], self.newest[b])
         return action
 
     def _legal(self, action: Buffer, mask: np.ndarray) -> Buffer:

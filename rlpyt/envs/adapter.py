@@ -217,10 +217,13 @@ class EnvAdapter:
         roots = load_graph(state_dict["graph"], {"env": self.env, "continues_from": None}, self.layers)
         self._continues_from = roots["continues_from"]
         self.seed, self._first_seed = state_dict["seed"], state_dict["first_seed"]
+        self.masks.newest = state_dict.get("mask")
 
     def _saved(self) -> StateDict:
         graph = save_graph({"env": self.env, "continues_from": self._continues_from}, self.layers)
-        facts = {"name": self.name, "seed": self.seed, "first_seed": self._first_seed}
+        facts: StateDict = {"name": self.name, "seed": self.seed, "first_seed": self._first_seed}
+        if self.masks.in_rows:
+            facts["mask"] = self.masks.newest
         return {**facts, "frame": self._frame(), "graph": graph}
 
     def _frame(self) -> dict[str, str]:

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlpyt.envs import EnvAdapter, EnvError, check_env, check_vector_env, make_env, make_vector_env
+from rlpyt.envs.state_check import restores_exactly, why_not_restored
 from rlpyt.spaces import (
     EnvSpaces,
     check_mask,
@@ -161,6 +162,16 @@ def test_the_mask_of_a_dict_of_actions_is_of_its_discrete_parts() -> None:
     assert choice.tolist() == [1]
     assert action.move == 0
     assert not has_mask(EnvSpaces(spaces.Dict({"action_mask": BOX}), spaces.Dict({"aim": BOX}))), "nothing to mask"
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("composite", [False, True])
+def test_an_environment_that_is_restored_knows_its_newest_mask(composite: bool, seed: int) -> None:
+    """Without it random actions of a trial would be illegal, and the environment would be taken for one without."""
+    kwargs = dict(sizes=(3, 2, 3), composite=composite, of_info=True)
+    env = make_env(MaskedEnv, kwargs)
+    assert why_not_restored(env, lambda: make_env(MaskedEnv, kwargs), seed) is None
+    assert restores_exactly(env, make_env(MaskedEnv, kwargs), seed, n_steps=20, n_before=seed) is None
 
 
 # ---- what is wrong ----
