@@ -27,7 +27,7 @@ class Composite(Distribution[NamedArrayTuple]):
 
     An action is a named array tuple of the parts' actions, as `rlpyt.spaces` has it in rows, and so is the noise.
     `encode` puts the parts one after the other. A model gives the parameters of all parts in their order, each an
-    output of its own: the fields of `DistInfo`, such as "aim.mean" of the part "aim".
+    output of its own: the fields of `DistInfo`, such as "aim_mean" of the part "aim".
 
     Args:
         parts: distribution of each part, by its key in a Dict, or by "0", "1", ... in a Tuple.
@@ -42,7 +42,7 @@ class Composite(Distribution[NamedArrayTuple]):
         self.parts = dict(parts)
         self._Row = namedarraytuple("Action", parts)
         fields = {key: part.DistInfo._fields for key, part in parts.items()}
-        self.DistInfo = namedarraytuple("DistInfo", [f"{key}.{name}" for key in fields for name in fields[key]])
+        self.DistInfo = namedarraytuple("DistInfo", [f"{key}_{name}" for key in fields for name in fields[key]])
         self._sizes = [len(names) for names in fields.values()]
         kinds = [part.DistInfo for part in self.leaves() for _ in part.DistInfo._fields]
         self._logits = [place for place, kind in enumerate(kinds) if kind is DistInfoLogits]

@@ -221,10 +221,9 @@ class EnvAdapter:
 
     def _saved(self) -> StateDict:
         graph = save_graph({"env": self.env, "continues_from": self._continues_from}, self.layers)
-        facts: StateDict = {"name": self.name, "seed": self.seed, "first_seed": self._first_seed}
-        if self.masks.in_rows:
-            facts["mask"] = self.masks.newest
-        return {**facts, "frame": self._frame(), "graph": graph}
+        facts = {"name": self.name, "seed": self.seed, "first_seed": self._first_seed}
+        mask = {"mask": self.masks.newest} if self.masks.in_rows else {}
+        return {**facts, **mask, "frame": self._frame(), "graph": graph}
 
     def _frame(self) -> dict[str, str]:
         """Return what is the same in every environment that a state may be loaded into."""

@@ -76,8 +76,8 @@ class PgModel(Model):
         self._are_boxes = [isinstance(leaf, spaces.Box) for leaf in leaves]
         self._sizes = list(map(encoded_action_size, leaves))
         self._std_sizes = [n for n, is_box in zip(self._sizes, self._are_boxes, strict=True) if is_box]
-        self._init_log_std = float(init_log_std) if self._std_sizes and state_dependent_std else None
-        if self._init_log_std is not None:
+        self._init_log_std = float(init_log_std)
+        if self._std_sizes and state_dependent_std:
             self._sizes.append(sum(self._std_sizes))
         self.policy = tower_of(layers, size, None if share else sizes, sum(self._sizes), nonlinearity)
         self._n_atoms = n_atoms
@@ -107,17 +107,13 @@ class PgModel(Model):
 
     def _parameters_of_parts(self, policy: torch.Tensor) -> list[torch.Tensor]:
         """Return logits, or mean and log_std, of every part of an action, of what the last layer gives."""
-        parts = _split(policy, self._sizes)
+        parts, log_std = _split(policy, self._sizes), self.log_std
         if not self._std_sizes:
             return parts
-        if self._init_log_std is not None:
-            log_std = parts.pop() + self._init_log_std
-        else:
-            assert self.log_std is not None
-            log_std = self.log_std.expand(*policy.shape[:-1], -1)
-        log_stds, parameters = _split(log_std, self._std_sizes), []
+        log_stds = _split(parts.pop() + self._init_log_std if log_std is None else log_std, self._std_sizes)
+        parameters = []
         for part, is_box in zip(parts, self._are_boxes, strict=True):
-            parameters += [part, log_stds.pop(0)] if is_box else [part]
+            parameters += [part, log_stds.pop(0).expand_as(part)] if is_box else [part]
         return parameters
 
 

@@ -6,6 +6,7 @@ import copy
 import itertools
 import math
 import pickle
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -15,7 +16,7 @@ import torch
 from gymnasium import spaces
 
 from rlpyt import agents
-from rlpyt.agents import CategoricalPgAgent, GaussianPgAgent, PgAgent
+from rlpyt.agents import CategoricalPgAgent, GaussianPgAgent, PgAgent, export_policy
 from rlpyt.distributions import (
     Composite,
     DistInfoStd,
@@ -53,7 +54,7 @@ def parameters(distribution: Any, *lead: int, seed: int = 0) -> Any:
 
 def test_hand_numbers() -> None:
     distribution = of(MIXED)
-    assert distribution.DistInfo._fields == ("move.logits", "aim.mean", "aim.log_std")
+    assert distribution.DistInfo._fields == ("move_logits", "aim_mean", "aim_log_std")
     logits = torch.tensor([0.0, math.log(2), math.log(5)])
     dist_info = distribution.DistInfo(logits, torch.tensor([0.5]), torch.tensor([math.log(0.25)]))
     # The Box is [-1, 3], so an action is 1 + 2 x; x is 0.75, one standard deviation above its mean.
@@ -155,12 +156,12 @@ def test_the_default_model_gives_its_parameters() -> None:
         distribution = of(DEEP)
         info = distribution.DistInfo(*outputs)
         assert distribution.DistInfo._fields == (
-            *("deep.0.move.logits", "deep.0.aim.mean", "deep.0.aim.log_std"),
-            *("deep.1.mean", "deep.1.log_std", "move.logits"),
+            *("deep_0_move_logits", "deep_0_aim_mean", "deep_0_aim_log_std"),
+            *("deep_1_mean", "deep_1_log_std", "move_logits"),
         )
         assert [x.shape[-1] for x in tuple(info)] == [3, 1, 1, 1, 1, 6]
-        assert torch.all(info["deep.1.log_std"] == -0.5)
-        assert torch.all(info["deep.0.aim.log_std"] == -0.5)
+        assert torch.all(info["deep_1_log_std"] == -0.5)
+        assert torch.all(info["deep_0_aim_log_std"] == -0.5)
         (distribution.entropy(info).sum() + value.sum()).backward()
         assert all(p.grad is not None for p in model.policy.parameters())
 
@@ -178,7 +179,7 @@ def test_a_model_of_ones_own_is_told_what_is_asked_of_it() -> None:
 
     own = EnvSpaces(spaces.Box(-1, 1, (2,)), MIXED)
     with pytest.raises(
-        ValueError, match=r"expected move\.logits \[3, 3\], aim\.mean \[3, 1\], aim\.log_std \[3, 1\], value"
+        ValueError, match=r"expected move_logits \[3, 3\], aim_mean \[3, 1\], aim_log_std \[3, 1\], value"
     ):
         PgAgent(ModelCls=Short).initialize(own)
     with pytest.raises(ValueError, match="these look like probabilities"):
@@ -200,9 +201,9 @@ def test_a_mask_is_dealt_to_the_discrete_parts() -> None:
     distribution, info = of(DEEP), parameters(of(DEEP), 1)
     legal = torch.tensor([[True, False, True, True, False, False, False, True, True]])
     masked = distribution.restrict(info, legal)
-    assert (masked["deep.0.move.logits"] == -torch.inf).tolist() == [[False, True, False]]
-    assert (masked["move.logits"] == -torch.inf).tolist() == [[False, True, True, True, False, False]]
-    assert torch.equal(masked["deep.1.mean"], info["deep.1.mean"])
+    assert (masked["deep_0_move_logits"] == -torch.inf).tolist() == [[False, True, False]]
+    assert (masked["move_logits"] == -torch.inf).tolist() == [[False, True, True, True, False, False]]
+    assert torch.equal(masked["deep_1_mean"], info["deep_1_mean"])
     action = distribution.sample(buffer_func(masked, lambda x: x.expand(500, -1)),
                                  distribution.draw_noise(500, torch.Generator().manual_seed(0)))  # fmt: skip
     assert set(action.deep.get(0).move.tolist()) == {0, 2}
@@ -247,6 +248,13 @@ def test_what_is_refused_is_named() -> None:
 def test_agents_that_do_not_take_a_space_name_those_that_do(name: str, space: Any, text: str) -> None:
     with pytest.raises(TypeError, match=text):
         getattr(agents, name)().initialize(EnvSpaces(BOX, space))
+
+
+def test_an_export_of_composite_actions_is_refused(tmp_path: Path) -> None:
+    agent = PgAgent(model_kwargs=dict(hidden_sizes=4))
+    agent.initialize(EnvSpaces(BOX, MIXED))
+    with pytest.raises(TypeError, match=r"export_policy: the actions are Dict.*save_weights"):
+        export_policy(agent, tmp_path / "policy.pt2")
 
 
 def test_all_parts_of_one_kind_suit_the_agents_of_that_kind() -> None:

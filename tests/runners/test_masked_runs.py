@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tests.masked_envs import MaskedEnv
 from tests.pairs import others_nightly
 from tests.runners.lagged import with_lag
 from tests.runners.runner_kit import make_sampler, without_times
+from tests.runners.test_resume import Stop, Stopping
 from tests.samplers.sampler_kit import collect, running
 
 SMALL: dict[str, Any] = dict(hidden_sizes=8, normalize_observation=True)
@@ -103,13 +105,14 @@ def test_two_replicas_are_a_run_of_one(env: str, tmp_path: Path) -> None:
 def test_a_run_that_goes_on_is_the_run_that_was_not_stopped(
     Runner: Any, kind: str, algo: str, env: str, tmp_path: Path
 ) -> None:
-    def part(directory: str, n_itr: int) -> Any:
+    def start(directory: str, stop_at: float = math.inf) -> Any:
         options = dict(start_method="here") if kind == "cpu2" else {}
         sampler = make_sampler(kind, MaskedEnv, 8, 4, env_kwargs=ENVS[env], **options)
-        settings = dict(n_steps=n_itr * 8 * 4, checkpoint_interval_steps=4 * 8 * 4)
-        return train(tmp_path / directory, algo, env, Runner, sampler, **settings)
+        OneRunner = type(Runner.__name__, (Stopping, Runner), {"stop_at": stop_at})
+        return train(tmp_path / directory, algo, env, OneRunner, sampler, checkpoint_interval_steps=3 * 8 * 4)
 
-    whole = part("a", 12)
-    part("b", 8)
-    check_same(part("b", 12), whole, rtol=0, atol=0)
+    whole = start("a")
+    with pytest.raises(Stop):
+        start("b", stop_at=8)
+    check_same(start("b"), whole, rtol=0, atol=0)
     assert without_times(tmp_path / "b") == without_times(tmp_path / "a")
