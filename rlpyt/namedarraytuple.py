@@ -221,10 +221,11 @@ def _install_fields(cls: Any, fields: tuple[str, ...], defaults: dict[str, Any])
     cls._field_defaults = defaults
     # Descriptors of the standard library, which read a place past `__getitem__`, and which torch.compile knows. It asks
     # for every field by `getattr`, so those whose names are no identifiers have one too.
-    places = vars(namedtuple("places", fields, rename=True))
-    for name, place in zip(fields, places["_fields"], strict=True):
+    make: Any = namedtuple
+    source = make("source", fields, rename=True)  # held to the end: a class that is collected loses its descriptors
+    for name, place in zip(fields, source._fields, strict=True):
         if _can_be_attribute(name):
-            setattr(cls, name, places[place])
+            setattr(cls, name, vars(source)[place])
 
 
 def _can_be_attribute(name: str) -> bool:

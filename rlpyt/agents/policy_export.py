@@ -136,9 +136,11 @@ def export_policy(agent: Agent, path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     if path.suffix not in (".pt2", ".onnx"):
         raise ValueError(f"export_policy: the path is {path}; expected one that ends with .pt2 or .onnx.")
-    if subspaces(as_base_agent(agent, "export_policy").env_spaces.action):
+    own = as_base_agent(agent, "export_policy")
+    own.networks.check_built()
+    if subspaces(own.env_spaces.action):
         raise TypeError(
-            f"export_policy: the actions are {agent.env_spaces.action}; expected one array, and no Dict or Tuple. Save "
+            f"export_policy: the actions are {own.env_spaces.action}; expected one array, and no Dict or Tuple. Save "
             "the weights instead (rlpyt.agents.save_weights), or export a model that the script itself reads."
         )
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
@@ -148,7 +150,7 @@ def export_policy(agent: Agent, path: str | os.PathLike[str]) -> Path:
             "`pip install rlpyt[export]`, or write a .pt2 file."
         )
     with _quiet():
-        policy, program = _program(as_base_agent(agent, "export_policy"))
+        policy, program = _program(own)
         _check_actions(policy, program, type(agent).__name__)
         described = json.dumps(_description(policy))
         if path.suffix == ".pt2":

@@ -252,6 +252,8 @@ def test_agents_that_do_not_take_a_space_name_those_that_do(name: str, space: An
 
 def test_an_export_of_composite_actions_is_refused(tmp_path: Path) -> None:
     agent = PgAgent(model_kwargs=dict(hidden_sizes=4))
+    with pytest.raises(RuntimeError, match="is not initialised"):
+        export_policy(agent, tmp_path / "policy.pt2")
     agent.initialize(EnvSpaces(BOX, MIXED))
     with pytest.raises(TypeError, match=r"export_policy: the actions are Dict.*save_weights"):
         export_policy(agent, tmp_path / "policy.pt2")
