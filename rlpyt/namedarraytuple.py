@@ -12,7 +12,6 @@ imports the standard library alone.
 from __future__ import annotations
 
 import inspect
-import keyword
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
@@ -220,16 +219,17 @@ def _install_fields(cls: Any, fields: tuple[str, ...], defaults: dict[str, Any])
     """Set the fields of a class: names, defaults, and an attribute for every name that can be one."""
     cls._fields = fields
     cls._field_defaults = defaults
-    # Descriptors of the standard library, which read a place past `__getitem__`, and which torch.compile knows.
-    places = vars(namedtuple("places", fields, rename=True))
-    for name in fields:
+    # Descriptors of the standard library, which read a place past `__getitem__`, and which torch.compile knows. It asks
+    # for every field by `getattr`, so those whose names are no identifiers have one too.
+    make: Any = namedtuple
+    source = make("source", fields, rename=True)  # held to the end: a class that is collected loses its descriptors
+    for name, place in zip(fields, source._fields, strict=True):
         if _can_be_attribute(name):
-            setattr(cls, name, places[name])
+            setattr(cls, name, vars(source)[place])
 
 
 def _can_be_attribute(name: str) -> bool:
-    taken = name in _TUPLE_NAMES or name in ("get", "items") or name.startswith("_")
-    return name.isidentifier() and not keyword.iskeyword(name) and not taken
+    return name not in _TUPLE_NAMES and name not in ("get", "items") and not name.startswith("_")
 
 
 @cache

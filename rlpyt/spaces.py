@@ -10,6 +10,7 @@ once and return a function that converts each value. So a step does only the wor
 | Discrete | int64 scalar, `value - start` |
 | MultiDiscrete | int64 array, `value - start` |
 | MultiBinary | int8 array |
+| one of your own, with a shape and a dtype of numbers | array, as of a Box without bounds |
 | Dict, Tuple | named array tuple; its fields are the keys in the space's order, or "0", "1", ... |
 """
 
@@ -76,6 +77,8 @@ def to_rows(space: Space, name: str = "observation") -> Converter:
             return _dict_to_row(space, name)
         case Tuple():
             return _tuple_to_row(space, name)
+        case _ if _is_array(space):
+            return _array_to_row(space, name)
     _refuse(space, name)
 
 
@@ -83,8 +86,8 @@ def to_env(space: Space, name: str = "action") -> Converter:
     """Return the inverse of `to_rows` for actions: from the row form of an agent to the values of an environment.
 
     Box actions are clipped to [low, high] in each dimension, and rounded if the space holds integers. They have the
-    shape and dtype of the space. Discrete actions are Python integers. The function raises ValueError for NaN and for
-    an index out of range, on which native environments may hang.
+    shape and dtype of the space. Those of a space of your own are not clipped. Discrete actions are Python integers.
+    The function raises ValueError for NaN and for an index out of range, on which native environments may hang.
 
     Args:
         space: the action space of the environment.
@@ -108,6 +111,8 @@ def to_env(space: Space, name: str = "action") -> Converter:
         case Tuple():
             places = [to_env(s, f"{name}[{key}]") for key, s in subspaces(space)]
             return lambda row: tuple(part(x) for part, x in zip(places, row, strict=True))
+        case _ if _is_array(space):
+            return _box_to_env(space, name)
     _refuse(space, name)
 
 
@@ -168,6 +173,8 @@ def null_value(space: Space) -> Buffer:
             return np.zeros(space.shape, _row_dtype(space))
         case Dict() | Tuple():
             return _row_type(space)(*[null_value(s) for _, s in subspaces(space)])
+        case _ if _is_array(space):
+            return np.zeros(space.shape or (), _row_dtype(space))
     _refuse(space, "a value")
 
 
@@ -210,6 +217,12 @@ def subspaces(space: Space) -> list[tuple[str, Space]]:
     return [(str(i), s) for i, s in enumerate(space.spaces)] if isinstance(space, Tuple) else []
 
 
+def leaf_spaces(space: Space) -> list[Space]:
+    """Return the spaces in a Dict or Tuple at any depth, in the order of a row's leaves; of any other it alone."""
+    parts = subspaces(space)
+    return [leaf for _, part in parts for leaf in leaf_spaces(part)] if parts else [space]
+
+
 def same_rows(a: Space, b: Space) -> bool:
     """Return whether values of both spaces have the same row form and meaning; the bounds of a Box may differ."""
     if isinstance(a, Box) and isinstance(b, Box):
@@ -230,7 +243,10 @@ def is_image(space: Space) -> bool:
 
 
 def choice_sizes(space: Space) -> list[int]:
-    """Return how many actions each choice of a discrete space has, such as [n] of a Discrete; [] for other spaces."""
+    """Return how many actions each choice of a discrete space has, such as [n] of a Discrete; [] for other spaces.
+
+    The choices of a Dict or Tuple are those of its discrete parts one after the other.
+    """
     match space:
         case Discrete():
             return [int(space.n)]
@@ -238,11 +254,11 @@ def choice_sizes(space: Space) -> list[int]:
             return [int(n) for n in np.ravel(space.nvec)]
         case MultiBinary():
             return [2] * math.prod(space.shape)
-    return []
+    return [size for _, part in subspaces(space) for size in choice_sizes(part)]
 
 
 def has_mask(spaces: EnvSpaces) -> bool:
-    """Return whether observations have a mask of the legal actions: a Dict's key `MASK`, where actions are discrete."""
+    """Return whether observations have a mask of the legal actions: a Dict's key `MASK`, where there are choices."""
     observation = spaces.observation
     return isinstance(observation, Dict) and MASK in observation.spaces and bool(choice_sizes(spaces.action))
 
@@ -396,8 +412,14 @@ def FloatBox(
 def _refuse(space: Any, name: str) -> NoReturn:
     raise TypeError(
         f"{name}: the space {space!r} cannot be stored in rows; expected {_SUPPORTED}. "
-        "Wrap the environment to give one of these; gymnasium.wrappers.FilterObservation leaves parts of a Dict out."
+        "Wrap the environment to give one of these; gymnasium.wrappers.FilterObservation leaves parts of a Dict out. A "
+        "space of your own needs a shape and a dtype of numbers."
     )
+
+
+def _is_array(space: Space) -> bool:
+    """Return whether the values of a space of a user's own are arrays of numbers."""
+    return space.shape is not None and space.dtype is not None and space.dtype.kind in "biuf"
 
 
 def _row_dtype(space: Space) -> np.dtype[Any]:
@@ -520,8 +542,9 @@ def _multi_discrete_to_env(space: MultiDiscrete[Any], name: str) -> Converter:
     return to_env
 
 
-def _box_to_env(space: Box[Any], name: str) -> Converter:
-    shape, dtype, low, high = space.shape, space.dtype, space.low, space.high
+def _box_to_env(space: Space, name: str) -> Converter:
+    shape, dtype = space.shape, np.dtype(space.dtype)
+    low, high = (space.low, space.high) if isinstance(space, Box) else (-math.inf, math.inf)
     is_finite, is_float = _finite_check(space), dtype.kind == "f"
 
     def to_env(row: Buffer) -> np.ndarray:

@@ -23,14 +23,24 @@ class MaskedEnv(gymnasium.Env[Any, Any]):
         sizes: of the choices of a MultiDiscrete; None for a Discrete of 4 actions.
         as_tuple: whether the masks of several choices are a tuple, and not one after the other.
         p_legal: probability that an action is legal.
+        composite: whether the first choice stands alone in a Dict, beside a Tuple of a Box and the other choices.
     """
 
     def __init__(
-        self, of_info: bool = False, sizes: tuple[int, ...] | None = None, as_tuple: bool = False, p_legal: float = 0.5
+        self,
+        of_info: bool = False,
+        sizes: tuple[int, ...] | None = None,
+        as_tuple: bool = False,
+        p_legal: float = 0.5,
+        composite: bool = False,
     ) -> None:
         self.of_info, self.as_tuple, self.p_legal = of_info, as_tuple, p_legal
         self.sizes = sizes or (N_ACTIONS,)
         self.action_space = spaces.MultiDiscrete(list(sizes)) if sizes else spaces.Discrete(N_ACTIONS)
+        if composite:
+            assert sizes is not None
+            rest = spaces.Tuple([spaces.Box(-2, 1, (2,), np.float32), spaces.MultiDiscrete(list(sizes[1:]))])
+            self.action_space = spaces.Dict([("move", spaces.Discrete(sizes[0], start=3)), ("deep", rest)])
         plain: Any = spaces.Box(0, 1, (6,), np.float32)
         mask: Any = spaces.Box(0, 1, (sum(self.sizes),), np.int8)
         if as_tuple:
@@ -45,6 +55,9 @@ class MaskedEnv(gymnasium.Env[Any, Any]):
         return self._row()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), f"{action} at step {self.t} is not in {self.action_space}"
+        if isinstance(action, dict):
+            action = [action["move"] - 3, *action["deep"][1]]
         choices = np.ravel(action)
         for choice, mask in zip(choices, self.masks, strict=True):
             assert mask[choice], f"the illegal action {action} at step {self.t} of {self.masks}"

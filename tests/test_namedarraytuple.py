@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import subprocess
 import sys
@@ -385,3 +386,9 @@ def test_writing_is_the_same_as_writing_every_leaf(buffer, key):
     if all(isinstance(leaf, np.ndarray) for leaf in leaves(source)):
         buffer[key] = source
         assert all(np.array_equal(x, y) for x, y in zip(leaves(buffer), expected, strict=True))
+
+
+def test_a_type_is_whole_though_garbage_is_collected_while_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["rlpyt.namedarraytuple"], "_can_be_attribute", lambda name: gc.collect() >= 0)
+    row: Any = namedarraytuple("Collected", ["of_1", "of_2"])(1, 2)
+    assert row.of_2 == 2

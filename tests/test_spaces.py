@@ -17,6 +17,7 @@ from rlpyt.spaces import (
     IntBox,
     as_gymnasium,
     check_action_space,
+    leaf_spaces,
     null_action,
     null_value,
     random_value,
@@ -294,3 +295,30 @@ def test_spaces_of_old_gym_are_known_by_their_names():
         as_gymnasium(old_space("Strange"))
     assert as_gymnasium(space := spaces.Discrete(2)) is space
     assert isinstance(as_gymnasium(box), gymnasium.Space)
+
+
+class Simplex(gymnasium.Space[Any]):
+    """A space of one's own: n numbers from 0 that sum to 1."""
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Any:
+        return self.np_random.dirichlet(np.ones(self.shape or ()))
+
+
+def test_a_space_of_ones_own_has_rows_of_its_shape_and_dtype() -> None:
+    space = Simplex((3,), np.float64)
+    row = random_value(space, np.random.default_rng(0))
+    assert (row.dtype, row.shape) == (np.float32, (3,))
+    assert null_action(space).tolist() == [0, 0, 0]
+    action = to_env(space)(np.array([2.0, -1.0, 0.0], np.float32))
+    assert action.dtype == np.float64
+    assert action.tolist() == [2, -1, 0], "it has no bounds to be clipped to"
+    with pytest.raises(ValueError, match="action must be finite"):
+        to_env(space)(np.array([np.nan, 0, 0], np.float32))
+    with pytest.raises(ValueError, match=r"expected shape \(3,\)"):
+        to_rows(space)(np.zeros(2))
+    parts = spaces.Dict({"a": space, "b": spaces.Discrete(2)})
+    assert leaf_spaces(parts) == [space, spaces.Discrete(2)]
+    shapeless: list[gymnasium.Space[Any]] = [spaces.Text(2), spaces.Sequence(spaces.Discrete(2))]
+    for nameless in shapeless:
+        with pytest.raises(TypeError, match="A space of your own needs a shape and a dtype of numbers"):
+            to_env(nameless)

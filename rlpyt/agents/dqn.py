@@ -102,7 +102,8 @@ class DqnAgent(BaseAgent, QAgent):
         if not isinstance(env_spaces.action, gymnasium.spaces.Discrete):
             raise TypeError(
                 f"{type(self).__name__}: the action space is {env_spaces.action}; expected Discrete. "
-                "Q-learning over actions needs to count them; use a policy-gradient agent."
+                "Q-learning over actions needs to count them; use a policy-gradient agent, such as PgAgent with A2C, "
+                "PPO or VTrace, which takes MultiDiscrete, Box, Dict and Tuple actions too."
             )
         return EpsilonGreedy(int(env_spaces.action.n))
 

@@ -7,6 +7,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import Any, NoReturn
 
 import gymnasium
@@ -16,7 +17,7 @@ from torch import nn
 
 from rlpyt.agents.actor import of_its_kind
 from rlpyt.core import Agent, ChoiceAgent, QpgPolicyAgent, example_inputs
-from rlpyt.distributions import Categorical, Gaussian, MultiCategorical
+from rlpyt.distributions import Categorical, Gaussian, MultiCategorical, leaf_distributions
 from rlpyt.models import ActorModel, Encoder, FeatureModel, Model, encoded_action_size
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.spaces import EnvSpaces, random_value, without_mask
@@ -373,20 +374,28 @@ def check_policy_outputs(agent: Agent) -> None:
     """Check that a model returns the parameters of the distribution, and a value."""
     outputs, distribution = outputs_of(agent), agent.distribution
     names = [*distribution.DistInfo._fields, "value"]
+    of_outputs = [part for part in leaf_distributions(distribution) for _ in part.DistInfo._fields]
     given = list(outputs) if isinstance(outputs, tuple | list) else [outputs]
     got = [shape_of(output) for output in given[: len(names)]]
     value = _with_outputs(agent, 3)
-    shapes = [*got[: len(names) - 1], value]  # of a distribution of one's own, which alone knows its sizes
-    if type(distribution) in (Categorical, MultiCategorical, Gaussian):
-        shapes = [*[(3, encoded_action_size(agent.env_spaces.action))] * (len(names) - 1), value]
+    # A distribution of one's own alone knows its sizes.
+    pairs = zip_longest(of_outputs, got[: len(of_outputs)], fillvalue=())
+    shapes = [*[(3, width) if (width := _width(part)) else shape for part, shape in pairs], value]
     if got != shapes or len(given) != len(names) + bool(agent.recurrent):
         refuse(the_model(agent), outputs, _named(names, shapes) + (", and its next state" if agent.recurrent else ""))
-    sizes: Sequence[int] = ()
+    _check_state_and_logits(agent, given[-1], list(map(_choices, of_outputs)))
+
+
+def _choices(distribution: object) -> Sequence[int]:
+    """Return the sizes of the choices of which a distribution of ours takes logits; none of any other."""
     if type(distribution) is Categorical:
-        sizes = [distribution.dim]
-    elif type(distribution) is MultiCategorical:
-        sizes = distribution.dims
-    _check_state_and_logits(agent, given[-1], sizes)
+        return [distribution.dim]
+    return distribution.dims if type(distribution) is MultiCategorical else ()
+
+
+def _width(distribution: object) -> int:
+    """Return the width of every parameter of a distribution of ours; 0 of any other."""
+    return distribution.dim if type(distribution) is Gaussian else sum(_choices(distribution))
 
 
 def _with_outputs(agent: Agent, *shape: int) -> tuple[int, ...]:
@@ -399,14 +408,18 @@ def _named(names: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> str:
     return ", ".join(f"{name} {list(shape)}" for name, shape in zip(names, shapes, strict=False))
 
 
-def _check_state_and_logits(agent: Agent, state: Buffer, sizes: Sequence[int]) -> None:
-    """Check the shapes of the next state, if there is one, and that logits of these sizes are no probabilities."""
+def _check_state_and_logits(agent: Agent, state: Buffer, sizes: Sequence[Sequence[int]]) -> None:
+    """Check the shapes of the next state, if there is one, and that logits are no probabilities.
+
+    `sizes` has those of the choices in every output; none where it is no logits.
+    """
     if agent.recurrent:
         check_rnn_state(the_model(agent), state, 3)
-    at_random = _random_outputs(agent) if sizes else None
-    logits = at_random if isinstance(at_random, torch.Tensor | None) else at_random[0]
-    if isinstance(logits, torch.Tensor):
-        check_not_probabilities(the_model(agent), logits, sizes)
+    at_random = _random_outputs(agent) if any(sizes) else None
+    outputs = [at_random] if isinstance(at_random, torch.Tensor | None) else list(at_random)
+    for logits, of_choices in zip(outputs, sizes, strict=False):
+        if of_choices and isinstance(logits, torch.Tensor):
+            check_not_probabilities(the_model(agent), logits, of_choices)
 
 
 def check_q_outputs(agent: Agent) -> None:
@@ -424,7 +437,7 @@ def check_q_outputs(agent: Agent) -> None:
     if not fits or (head.logit_sizes and shape_of(output)[-1:] != head.logit_sizes):
         of_state = ", and its next state, as a tuple" if agent.recurrent else ", no tuple"
         refuse(the_model(agent), given, head.expected.format(n=3, A=A) + of_state)
-    _check_state_and_logits(agent, state, head.logit_sizes)
+    _check_state_and_logits(agent, state, [head.logit_sizes])
 
 
 @torch.no_grad()

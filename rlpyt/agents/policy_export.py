@@ -131,11 +131,18 @@ def export_policy(agent: Agent, path: str | os.PathLike[str]) -> Path:
     Raises:
         ValueError: if the path ends otherwise, or the file would give other actions than the agent.
         ImportError: if onnx or onnxscript is not installed, for ".onnx".
-        TypeError: if the agent has no rule for a deterministic evaluation.
+        TypeError: if the agent has no rule for a deterministic evaluation, or its actions are a Dict or Tuple.
     """
     path = Path(path)
     if path.suffix not in (".pt2", ".onnx"):
         raise ValueError(f"export_policy: the path is {path}; expected one that ends with .pt2 or .onnx.")
+    own = as_base_agent(agent, "export_policy")
+    own.networks.check_built()
+    if subspaces(own.env_spaces.action):
+        raise TypeError(
+            f"export_policy: the actions are {own.env_spaces.action}; expected one array, and no Dict or Tuple. Save "
+            "the weights instead (rlpyt.agents.save_weights), or export a model that the script itself reads."
+        )
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if path.suffix == ".onnx" and missing:
         raise ImportError(
@@ -143,7 +150,7 @@ def export_policy(agent: Agent, path: str | os.PathLike[str]) -> Path:
             "`pip install rlpyt[export]`, or write a .pt2 file."
         )
     with _quiet():
-        policy, program = _program(as_base_agent(agent, "export_policy"))
+        policy, program = _program(own)
         _check_actions(policy, program, type(agent).__name__)
         described = json.dumps(_description(policy))
         if path.suffix == ".pt2":

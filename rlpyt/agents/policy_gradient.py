@@ -15,11 +15,11 @@ from rlpyt.agents.networks import Network
 from rlpyt.agents.own_models import check_policy_outputs
 from rlpyt.agents.rules import Exploration, Head, PolicyHead, Sampling
 from rlpyt.core import PolicyAgent
-from rlpyt.distributions import Gaussian, categorical_of
+from rlpyt.distributions import distribution_of
 from rlpyt.functional import ValueHead, as_value_head
 from rlpyt.models import PgModel, RunningMeanStdModel
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
-from rlpyt.spaces import EnvSpaces
+from rlpyt.spaces import EnvSpaces, leaf_spaces
 from rlpyt.utils.arguments import named_arguments
 
 
@@ -43,9 +43,10 @@ class PgAgent(BaseAgent, PolicyAgent):
     """Policy that samples from a distribution whose parameters the model gives, beside a value.
 
     The default model and the distribution follow the spaces: `Discrete`, `MultiDiscrete` and `MultiBinary` actions get
-    categorical distributions, `Box` a diagonal Gaussian. A model of one's own returns `(logits, value)`, or `(mean,
-    log_std, value)`; a recurrent one also its next state, in torch's layout [N, B, H]: a tensor, or a tuple of them,
-    named or plain.
+    categorical distributions, `Box` a diagonal Gaussian, and a `Dict` or `Tuple` the product of those of its parts. A
+    model of one's own returns `(logits, value)`, or `(mean, log_std, value)`, or the parameters of all parts one after
+    the other and then the value; a recurrent one also its next state, in torch's layout [N, B, H]: a tensor, or a tuple
+    of them, named or plain.
     """
 
     value_head: ValueHead | str = "expectation"
@@ -56,7 +57,7 @@ class PgAgent(BaseAgent, PolicyAgent):
     HeadCls: ClassVar[type[Head]] = PolicyHead
     ExplorationCls: ClassVar[type[Exploration]] = Sampling
     actions: ClassVar[str] = ""
-    """Spaces of actions that it is for: "discrete", "continuous", or "" for both."""
+    """Spaces of actions that it is for: "discrete", "continuous", or "" for both, and for mixtures."""
 
     reward_rms = Network[RunningMeanStdModel]("learning", "reward_rms")
 
@@ -67,17 +68,15 @@ class PgAgent(BaseAgent, PolicyAgent):
 
     def make_distribution(self, env_spaces: EnvSpaces) -> Any:
         """Return the distribution for the action space; refuse a space that the agent is not for."""
-        space, name = env_spaces.action, type(self).__name__
-        is_box = isinstance(space, gymnasium.spaces.Box)
-        if is_box and self.actions == "discrete":
-            raise TypeError(f"{name}: the action space is {space}; expected a discrete one. Use GaussianPgAgent.")
-        if not is_box and self.actions == "continuous":
-            raise TypeError(f"{name}: the action space is {space}; expected a Box. Use CategoricalPgAgent.")
-        if (choices := categorical_of(space)) is not None:
-            return choices
-        if is_box:
-            return Gaussian.from_space(space)
-        raise TypeError(f"{name}: the action space is {space}; expected Discrete, MultiDiscrete, MultiBinary or Box.")
+        space, name = env_spaces.action, f"{type(self).__name__}: the action space"
+        boxes = [isinstance(leaf, gymnasium.spaces.Box) for leaf in leaf_spaces(space)]
+        if any(boxes) and self.actions == "discrete":
+            other = "GaussianPgAgent" if all(boxes) else "PgAgent"
+            raise TypeError(f"{name} is {space}; expected a discrete one. Use {other}.")
+        if not all(boxes) and self.actions == "continuous":
+            other = "PgAgent" if any(boxes) else "CategoricalPgAgent"
+            raise TypeError(f"{name} is {space}; expected a Box. Use {other}.")
+        return distribution_of(space, name)
 
     @named_arguments
     def initialize(self, env_spaces: EnvSpaces) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from rlpyt.agents.actor import ModelActor, of_its_kind
 from rlpyt.core import Agent
-from rlpyt.distributions import DistInfoLogits, DistInfoStd
+from rlpyt.distributions import Composite, DistInfoLogits, DistInfoStd
 from rlpyt.functional import mask_illegal
 from rlpyt.models import NoisyLinear
 from rlpyt.namedarraytuple import Buffer
@@ -262,7 +262,9 @@ class PolicyHead(Head):
 
     def restrict(self, read: tuple[Buffer, torch.Tensor], legal: torch.Tensor) -> tuple[Buffer, torch.Tensor]:
         """Return the distribution with logits of minus infinity for illegal actions, and the value."""
-        dist_info, value = read
+        (dist_info, value), distribution = read, self.agent.distribution
+        if isinstance(distribution, Composite):
+            return distribution.restrict(dist_info, legal), value
         if not isinstance(dist_info, DistInfoLogits):
             super().restrict(read, legal)
         return DistInfoLogits(mask_illegal(dist_info.logits, legal)), value

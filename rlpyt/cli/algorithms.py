@@ -365,7 +365,8 @@ def cmaes(env: Environment) -> Parts:
     return Parts(algos.CMAES(sigma=0.5), agent, 30 * batch_T * 32, sampler)
 
 
-ANY: tuple[Actions, ...] = ("discrete", "several discrete", "continuous")
+NOT_COMPOSITE: tuple[Actions, ...] = ("discrete", "several discrete", "continuous")
+ANY: tuple[Actions, ...] = (*NOT_COMPOSITE, "composite")
 
 ALGORITHMS: dict[str, Algorithm] = {
     "ppo": Algorithm(ppo, ANY, "Proximal policy optimisation: the one to try first."),
@@ -396,7 +397,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         lambda env: recurrent_qpg(env, algos.TD3, agents.RecurrentTd3Agent), ("continuous",), "TD3 with a memory."
     ),
     "ddpg": Algorithm(ddpg, ("continuous",), "Deep deterministic policy gradient."),
-    "cmaes": Algorithm(cmaes, ANY, "Search without a gradient; its population is evaluated by the sampler."),
+    "cmaes": Algorithm(cmaes, NOT_COMPOSITE, "Search without a gradient; its population is evaluated by the sampler."),
 }
 """Algorithm -> its parts for an environment, the actions that it takes, and one line."""
 OTHER_NAMES = {

@@ -31,7 +31,7 @@ from rlpyt.spaces import EnvSpaces, is_image
 from rlpyt.types import Kwargs
 
 Kind: TypeAlias = Literal["atari", "mujoco", "other"]
-Actions: TypeAlias = Literal["discrete", "several discrete", "continuous"]
+Actions: TypeAlias = Literal["discrete", "several discrete", "continuous", "composite"]
 
 _DM_CONTROL = re.compile(r"dm_control/(?P<domain>\w+?)-(?P<task>\w+?)(-v0)?")
 INSTALL = {
@@ -88,6 +88,8 @@ class Environment:
         """Kind of its actions."""
         if isinstance(self.spaces.action, spaces.Box):
             return "continuous"
+        if isinstance(self.spaces.action, spaces.Dict | spaces.Tuple):
+            return "composite"
         return "discrete" if isinstance(self.spaces.action, spaces.Discrete) else "several discrete"
 
 

@@ -3,6 +3,7 @@
 from rlpyt.distributions.action_units import ActionUnits
 from rlpyt.distributions.base import Distribution
 from rlpyt.distributions.categorical import Categorical, DistInfoLogits, MultiCategorical, categorical_of
+from rlpyt.distributions.composite import Composite, distribution_of, leaf_distributions
 from rlpyt.distributions.epsilon_greedy import EpsilonGreedy
 from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
 from rlpyt.distributions.squashed_gaussian import SquashedGaussian
@@ -10,6 +11,7 @@ from rlpyt.distributions.squashed_gaussian import SquashedGaussian
 __all__ = [
     "ActionUnits",
     "Categorical",
+    "Composite",
     "DistInfoLogits",
     "DistInfoStd",
     "Distribution",
@@ -18,4 +20,6 @@ __all__ = [
     "MultiCategorical",
     "SquashedGaussian",
     "categorical_of",
+    "distribution_of",
+    "leaf_distributions",
 ]

@@ -74,7 +74,8 @@ class ActionUnits(SuggestsArguments):
         if not isinstance(space, spaces.Box):
             raise TypeError(
                 f"Scaling actions to their bounds: the action space is {space}; expected a Box. Use an agent for "
-                "discrete actions, such as CategoricalPgAgent or DqnAgent."
+                "discrete actions, such as CategoricalPgAgent or DqnAgent, or PgAgent with A2C, PPO or VTrace, which "
+                "takes Dict and Tuple actions too."
             )
         low, high = (bound.ravel().astype(np.float64) for bound in (space.low, space.high))
         bounded = (low > -_LARGEST) & (low <= high) & (high < _LARGEST)

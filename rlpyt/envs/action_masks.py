@@ -10,8 +10,19 @@ import numpy as np
 from gymnasium.spaces import Dict, MultiBinary
 
 from rlpyt.namedarraytuple import Buffer, namedarraytuple
-from rlpyt.spaces import MASK, EnvSpaces, check_mask, choice_sizes, has_mask, subspaces, to_rows, with_mask
+from rlpyt.spaces import (
+    MASK,
+    EnvSpaces,
+    check_mask,
+    choice_sizes,
+    has_mask,
+    leaf_spaces,
+    subspaces,
+    to_rows,
+    with_mask,
+)
 from rlpyt.types import Info
+from rlpyt.utils.arrays import buffer_func
 
 _INFO = f"info[{MASK!r}]"
 
@@ -28,7 +39,8 @@ class EnvMasks:
     """Masks of the legal actions of an environment, or of a vector environment of B.
 
     A mask is one number for each action, not 0 where it is legal. Those of several choices (`MultiDiscrete`, and
-    `MultiBinary`, which has two actions a choice) stand one after the other, or are a tuple.
+    `MultiBinary`, which has two actions a choice, and the discrete parts of a Dict or Tuple) stand one after the other,
+    or are a tuple.
 
     Whether the masks are in info, the info of the first reset tells, unless `take_from_info` was called before.
 
@@ -49,9 +61,11 @@ class EnvMasks:
         """Whether rows have a mask."""
         self._of_info, self._B = False, B
         self._sizes = choice_sizes(own.action)
+        self._n_of_leaves = [len(choice_sizes(leaf)) for leaf in leaf_spaces(own.action)]
         self._starts = np.cumsum([0, *self._sizes[:-1]])
         self._is_open = bool(self._sizes) and not self.in_rows
-        self._last: np.ndarray | None = None  # [sum(sizes)] or [B, sum(sizes)], of the newest observation
+        self.newest: np.ndarray | None = None
+        """Mask of the newest observation, [sum(sizes)] or [B, sum(sizes)]; None before the first one."""
 
     def take_from_info(self, whether: bool) -> None:
         """Let the mask in info become a part of the observations, or leave it where it is."""
@@ -97,10 +111,10 @@ class EnvMasks:
                 "step. Where nothing can be done, end the episode in the step before (terminated), or allow a pass.",
                 b,
             )
-        if self._last is None or self._B is None:
-            self._last = np.array(flat)
+        if self.newest is None or self._B is None:
+            self.newest = np.array(flat)
         else:
-            np.copyto(self._last, flat, where=np.asarray(goes_on)[:, None])  # a reset of some tells nothing of others
+            np.copyto(self.newest, flat, where=np.asarray(goes_on)[:, None])  # a reset of some tells nothing of others
         return row
 
     def legal(self, action: Buffer, where: np.ndarray | None = None) -> Buffer:
@@ -109,22 +123,28 @@ class EnvMasks:
         For random and null actions, which know no mask. Of a vector environment they are [B, ...], and those `where`
         [B] is False stay as they are.
         """
-        if self._last is None:
+        if self.newest is None:
             return action
         if self._B is None:
-            return self._legal(action, self._last)
-        action = action.copy()
+            return self._legal(action, self.newest)
+        action = buffer_func(action, np.copy)
         for b in np.flatnonzero(np.ones(self._B, bool) if where is None else where).tolist():
-            action[b] = self._legal(action[b], self._last[b])
+            action[b] = self._legal(action[b], self.newest[b])
         return action
 
     def _legal(self, action: Buffer, mask: np.ndarray) -> Buffer:
-        array = np.asarray(action)
-        choices = array.flatten()
-        for i, allowed in enumerate(np.split(mask != 0, self._starts[1:])):
-            if allowed.any() and not allowed[choices[i]]:
-                choices[i] = np.flatnonzero(allowed)[choices[i] % allowed.sum()]
-        return choices.reshape(array.shape)[()]
+        masks, counts = iter(np.split(mask != 0, self._starts[1:])), iter(self._n_of_leaves)
+
+        def legal(leaf: Buffer) -> Buffer:
+            array = np.asarray(leaf)
+            choices = array.flatten()
+            for i in range(next(counts)):
+                allowed = next(masks)
+                if allowed.any() and not allowed[choices[i]]:
+                    choices[i] = np.flatnonzero(allowed)[choices[i] % allowed.sum()]
+            return choices.reshape(array.shape)[()]
+
+        return buffer_func(action, legal)
 
     def _in_info(self, info: Info, goes_on: bool | np.ndarray, b: int | None = None) -> np.ndarray:
         """Return the mask in the info of one environment, [n]."""

@@ -217,11 +217,13 @@ class EnvAdapter:
         roots = load_graph(state_dict["graph"], {"env": self.env, "continues_from": None}, self.layers)
         self._continues_from = roots["continues_from"]
         self.seed, self._first_seed = state_dict["seed"], state_dict["first_seed"]
+        self.masks.newest = state_dict.get("mask")
 
     def _saved(self) -> StateDict:
         graph = save_graph({"env": self.env, "continues_from": self._continues_from}, self.layers)
         facts = {"name": self.name, "seed": self.seed, "first_seed": self._first_seed}
-        return {**facts, "frame": self._frame(), "graph": graph}
+        mask = {"mask": self.masks.newest} if self.masks.in_rows else {}
+        return {**facts, **mask, "frame": self._frame(), "graph": graph}
 
     def _frame(self) -> dict[str, str]:
         """Return what is the same in every environment that a state may be loaded into."""

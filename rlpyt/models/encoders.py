@@ -295,11 +295,11 @@ def _one_hot_size(of: str, space: Space, size: int) -> int:
 
 
 def encoded_action_size(space: Space) -> int:
-    """Return A, the length of an encoded action, and of the logits or means of a policy.
+    """Return A, the length of an encoded action, and of the logits or means of a policy; the sum over a Dict or Tuple.
 
     Raises:
-        ValueError: if it is above a million.
-        TypeError: if the space is not Discrete, MultiDiscrete, MultiBinary or Box.
+        ValueError: if that of a discrete space is above a million.
+        TypeError: if the space, or a part of it, is not Discrete, MultiDiscrete, MultiBinary or Box.
     """
     match space:
         case spaces.Discrete():
@@ -310,7 +310,9 @@ def encoded_action_size(space: Space) -> int:
             return 2 * math.prod(space.shape)
         case spaces.Box():
             return math.prod(space.shape)
+        case spaces.Dict() | spaces.Tuple() if subspaces(space):
+            return sum(encoded_action_size(part) for _, part in subspaces(space))
     raise TypeError(
-        f"Making a model: the action space is {space}; expected Discrete, MultiDiscrete, MultiBinary or Box. "
-        "Wrap the environment, or give the agent a model of your own (ModelCls)."
+        f"Making a model: the action space is {space}; expected Discrete, MultiDiscrete, MultiBinary, Box, or Dict or "
+        "Tuple of these. Wrap the environment, or give the agent a model of your own (ModelCls)."
     )

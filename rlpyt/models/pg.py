@@ -15,17 +15,19 @@ from rlpyt.models.layers import Layers, features_of, tower_of
 from rlpyt.models.mlp import Nonlinearity
 from rlpyt.models.recurrent import RnnState, make_core
 from rlpyt.models.utils import init_orthogonal
+from rlpyt.spaces import leaf_spaces
 
 
 class PgModel(Model):
     """Policy and value for any observation and action space, feed-forward or recurrent.
 
-    Returns `(logits, value)`, or `(mean, log_std, value)` for a Box of actions, and the next state if recurrent.
+    Returns `(logits, value)`, or `(mean, log_std, value)` for a Box of actions, and the next state if recurrent. For a
+    Dict or Tuple the parameters of all parts come one after the other, and then the value.
     `log_std` is one parameter per dimension. With `state_dependent_std` it is an output of the policy's last layer.
 
     Args:
         observation_space: see `make_encoder`.
-        action_space: Discrete, MultiDiscrete, MultiBinary or Box.
+        action_space: Discrete, MultiDiscrete, MultiBinary, Box, or Dict or Tuple of these.
         hidden_sizes: layers over the features; where the observation is a single image, `conv.fc_sizes` replace them.
         nonlinearity: of these layers; where the observation is a single image it is ReLU.
         layers: kind of these layers, such as "simba", with linear outputs; see `rlpyt.models.layers`. Those of another
@@ -70,15 +72,19 @@ class PgModel(Model):
         core = make_core(recurrent, trunk.output_size + action_size + 1, rnn_size)
         super().__init__(encoder, trunk, core)
         size = trunk.output_size if core is None else core.output_size
-        box = isinstance(action_space, spaces.Box)
-        self._init_log_std = float(init_log_std) if box and state_dependent_std else None
-        policy_size = action_size if self._init_log_std is None else 2 * action_size
-        self.policy = tower_of(layers, size, None if share else sizes, policy_size, nonlinearity)
+        leaves = leaf_spaces(action_space)
+        self._are_boxes = [isinstance(leaf, spaces.Box) for leaf in leaves]
+        self._sizes = list(map(encoded_action_size, leaves))
+        self._std_sizes = [n for n, is_box in zip(self._sizes, self._are_boxes, strict=True) if is_box]
+        self._init_log_std = float(init_log_std)
+        if self._std_sizes and state_dependent_std:
+            self._sizes.append(sum(self._std_sizes))
+        self.policy = tower_of(layers, size, None if share else sizes, sum(self._sizes), nonlinearity)
         self._n_atoms = n_atoms
         self.value = tower_of(layers, size, None if share else sizes, n_atoms or 1, nonlinearity)
         self.log_std: nn.Parameter | None = None
-        if box and not state_dependent_std:
-            self.log_std = nn.Parameter(torch.full((action_size,), float(init_log_std)))
+        if self._std_sizes and not state_dependent_std:
+            self.log_std = nn.Parameter(torch.full((sum(self._std_sizes),), float(init_log_std)))
         if orthogonal_init:
             init_orthogonal(self)
             init_orthogonal(self.policy[-1], 0.01)
@@ -96,13 +102,24 @@ class PgModel(Model):
         x, next_rnn_state = self.features(observation, prev_action, prev_reward, rnn_state, episode_start)
         policy, value = self.policy(x), self.value(x)
         value = value.squeeze(-1) if self._n_atoms is None else value
-        outputs: tuple[torch.Tensor, ...] = (policy, value)
-        if self.log_std is not None:
-            outputs = (policy, self.log_std.expand_as(policy), value)
-        elif self._init_log_std is not None:
-            mean, log_std = policy.chunk(2, dim=-1)
-            outputs = (mean, log_std + self._init_log_std, value)
+        outputs: tuple[torch.Tensor, ...] = (*self._parameters_of_parts(policy), value)
         return outputs if next_rnn_state is None else (*outputs, next_rnn_state)
+
+    def _parameters_of_parts(self, policy: torch.Tensor) -> list[torch.Tensor]:
+        """Return logits, or mean and log_std, of every part of an action, of what the last layer gives."""
+        parts, log_std = _split(policy, self._sizes), self.log_std
+        if not self._std_sizes:
+            return parts
+        log_stds = _split(parts.pop() + self._init_log_std if log_std is None else log_std, self._std_sizes)
+        parameters = []
+        for part, is_box in zip(parts, self._are_boxes, strict=True):
+            parameters += [part, log_stds.pop(0).expand_as(part)] if is_box else [part]
+        return parameters
+
+
+def _split(x: torch.Tensor, sizes: list[int]) -> list[torch.Tensor]:
+    """Return the pieces of the last dimension; of one there is no view, which would take time."""
+    return [x] if len(sizes) == 1 else list(x.split(sizes, -1))
 
 
 class PolicyModel(Model):

@@ -30,7 +30,7 @@ from rlpyt.samplers.states import TypedTrajStates
 from rlpyt.samplers.work import StateKeeper, Work
 from rlpyt.samplers.workers import Workers
 from rlpyt.settings import Settings
-from rlpyt.spaces import MASK, has_mask
+from rlpyt.spaces import MASK, has_mask, leaf_spaces
 from rlpyt.types import SUCCESS_KEYS, BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo, as_success, traj_info_maker
 from rlpyt.utils.arrays import torchify_buffer
 from rlpyt.utils.checks import share_of, whole_number
@@ -459,10 +459,10 @@ def _make_example(agent: Agent, check: Check, spec: FleetSpec) -> Samples:
     recorder = info_recorder(spec.env_info_keys, env.info, env.ignored_info, heeded)
     if recorder.notice:
         current_logger().log(f"{recorder.notice} Name what is wanted in env_info_keys.")
-    action = env.spaces.action
-    if isinstance(action, Box) and not ((action.low == -1).all() and (action.high == 1).all()):
-        text = f"Agents of rlpyt scale actions to the bounds of {action}: an environment must not scale them again."
-        current_logger().log(text)
+    for action in leaf_spaces(env.spaces.action):
+        if isinstance(action, Box) and not ((action.low == -1).all() and (action.high == 1).all()):
+            text = f"Agents of rlpyt scale actions to the bounds of {action}: an environment must not scale them again."
+            current_logger().log(text)
     return example_of(agent, env.spaces, recorder.example)
 
 

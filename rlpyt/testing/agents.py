@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from rlpyt.core import Agent
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import EnvSpaces, Space, null_value, to_env
 from rlpyt.testing.expect import expect, expect_close, random_batch, reloaded, seeded
 from rlpyt.types import AgentInputs, AgentStep
@@ -104,13 +105,15 @@ def _check_actor_state(name: str, agent: Agent, B: int, inputs: AgentInputs, see
 
 def _check_step(name: str, step: AgentStep, env_spaces: EnvSpaces, B: int) -> None:
     space = env_spaces.action
-    null = np.asarray(null_value(space))
-    action = step.action
-    shape = (B, *null.shape)
-    expect(tuple(action.shape) == shape, f"{name}.step: shape of the actions", tuple(action.shape), f"{shape}")
-    is_float = null.dtype.kind == "f"
-    expect(action.is_floating_point() == is_float, f"{name}.step: dtype of actions", action.dtype, f"{null.dtype}")
-    for row in action.numpy():
+    parts, nulls = buffer_leaves(step.action), [np.asarray(leaf) for leaf in buffer_leaves(null_value(space))]
+    expect(len(parts) == len(nulls), f"{name}.step: parts of the actions", len(parts), f"{len(nulls)}")
+    for action, null in zip(parts, nulls, strict=True):
+        shape = (B, *null.shape)
+        expect(tuple(action.shape) == shape, f"{name}.step: shape of the actions", tuple(action.shape), f"{shape}")
+        is_float = null.dtype.kind == "f"
+        expect(action.is_floating_point() == is_float, f"{name}.step: dtype of actions", action.dtype, f"{null.dtype}")
+    for b in range(B):
+        row = buffer_func(step.action, lambda x, b=b: x[b].numpy())
         expect(_is_in(space, row), f"{name}.step: an action", row, f"one of {space}")
     for leaf in buffer_leaves(step.agent_info):
         expect(leaf.shape[:1] == (B,), f"{name}.step: shape in agent_info", tuple(leaf.shape), f"[{B}, ...]")
@@ -118,18 +121,18 @@ def _check_step(name: str, step: AgentStep, env_spaces: EnvSpaces, B: int) -> No
         expect(finite, f"{name}.step: agent_info", "numbers that are not finite", "finite ones")
 
 
-def _is_in(space: Space, row: np.ndarray) -> bool:
+def _is_in(space: Space, row: Buffer) -> bool:
     try:
         return bool(space.contains(to_env(space)(row)))
     except ValueError:
         return False
 
 
-def _deterministic(agent: Agent, B: int, inputs: AgentInputs, n: int = 3) -> list[tuple[torch.Tensor, ...]]:
+def _deterministic(agent: Agent, B: int, inputs: AgentInputs, n: int = 3) -> list[tuple[Buffer, ...]]:
     """Return the actions of two deterministic evaluations by one actor, each from fresh episodes."""
     actor = agent.actor(range(B), B, 0, evaluation=True)
     evaluations = []
     for itr in (1, 2):
         actor.begin(itr, deterministic=True)
-        evaluations.append(tuple(actor.step(*inputs).action.clone() for _ in range(n)))
+        evaluations.append(tuple(buffer_func(actor.step(*inputs).action, torch.clone) for _ in range(n)))
     return evaluations

@@ -553,7 +553,7 @@ def test_the_check_leaves_the_streams_and_an_odd_model_alone() -> None:
         (CategoricalPgAgent, "vector", "box", r"CategoricalPgAgent: the action space is Box.*Use GaussianPgAgent"),
         (RecurrentCategoricalPgAgent, "vector", "box", "Use GaussianPgAgent"),
         (GaussianPgAgent, "vector", "discrete", r"GaussianPgAgent: .*Discrete.*expected a Box.*Use CategoricalPgAgent"),
-        (PgAgent, "vector", None, r"PgAgent: the action space is Dict.*expected Discrete, MultiDiscrete"),
+        (PgAgent, "vector", None, r"PgAgent: the action space is Text.*expected Discrete, MultiDiscrete"),
         (DqnAgent, "vector", "box", r"DqnAgent: .*expected Discrete.*policy-gradient"),
         (SacAgent, "vector", "multi", r"the action space is .*; expected a Box\. Use an agent for discrete actions"),
         (DdpgAgent, "vector", "binary", r"the action space is .*; expected a Box\. Use an agent for discrete actions"),
@@ -565,7 +565,7 @@ def test_the_check_leaves_the_streams_and_an_odd_model_alone() -> None:
     ],
 )
 def test_spaces_that_do_not_fit_are_refused_with_the_agent_that_would(AgentCls, observation, action, message):
-    space = ACTIONS[action] if action else spaces.Dict({"a": spaces.Discrete(2)})
+    space = ACTIONS[action] if action else spaces.Text(2)
     with pytest.raises(TypeError, match=message):
         AgentCls().initialize(EnvSpaces(OBSERVATIONS[observation], space))
 

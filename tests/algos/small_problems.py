@@ -181,6 +181,23 @@ class MultiDiscreteBandit(Bandit):
         return float(np.mean(np.equal(action, self.best)))
 
 
+class CompositeBandit(Bandit):
+    """Pays for a choice, an aim and a nested pair of choices, of which the first has to be the one that is observed."""
+
+    def __init__(self) -> None:
+        pair = spaces.Tuple([spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(1)])
+        aim = spaces.Box(np.float32(-0.1), np.float32(3.0), (1,))
+        super().__init__(spaces.Box(0, 1, (2,)), spaces.Dict({"move": spaces.Discrete(2), "aim": aim, "pair": pair}))
+
+    def observe(self) -> Any:
+        return np.eye(2, dtype=np.float32)[self.np_random.integers(2)]
+
+    def pay(self, action: Any) -> float:
+        choices, (flag,) = action["pair"]
+        right = [action["move"] == self.observation[1], *(choices == (1, 2)), flag == 1]
+        return float(np.mean(right)) - abs(float(action["aim"][0]) - 2.0)
+
+
 class DictBandit(Bandit):
     """Pays for the sum of two parts of a Dict observation, so that none of them can be left out."""
 

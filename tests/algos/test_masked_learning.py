@@ -16,6 +16,7 @@ from rlpyt.agents import (
     DiscreteSacAgent,
     DqnAgent,
     IqnAgent,
+    PgAgent,
     PopulationAgent,
     QrDqnAgent,
     R2d1Agent,
@@ -134,14 +135,19 @@ def test_targets_are_of_the_best_legal_action(name: str, double: bool) -> None:
     assert n_differ > 0, "the best action is legal in every row: nothing was tested"
 
 
-@pytest.mark.parametrize("name", ["PPO", "DQN", "discrete SAC"])
-def test_compiled_updates_have_the_same_numbers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "env_kwargs"),
+    [("PPO", {}), ("DQN", {}), ("discrete SAC", {}), ("PPO, composite", dict(sizes=(2, 3), composite=True))],
+)
+def test_compiled_updates_have_the_same_numbers(
+    name: str, env_kwargs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     # What torch would generate code of runs as it is: without a compiler, and in seconds.
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     states: list[Any] = []
     for compiles in (False, True):
-        algo, agent = ALGOS[name]()
-        sampler = set_up(algo, agent, MaskedEnv, B=8, n_itr=2, settings=ComputeSettings(compile=compiles))
+        algo, agent = {**ALGOS, "PPO, composite": lambda: (PPO(), PgAgent(model_kwargs=SMALL))}[name]()
+        sampler = set_up(algo, agent, MaskedEnv, env_kwargs, B=8, n_itr=2, settings=ComputeSettings(compile=compiles))
         try:
             for itr in range(2):
                 optimize(algo, itr, sampler.obtain_samples(itr)[0])

@@ -12,7 +12,17 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlpyt.envs import EnvAdapter, EnvError, check_env, check_vector_env, make_env, make_vector_env
-from rlpyt.spaces import EnvSpaces, check_mask, choice_sizes, has_mask, random_value, with_mask, without_mask
+from rlpyt.envs.state_check import restores_exactly, why_not_restored
+from rlpyt.spaces import (
+    EnvSpaces,
+    check_mask,
+    choice_sizes,
+    has_mask,
+    null_action,
+    random_value,
+    with_mask,
+    without_mask,
+)
 from tests.masked_envs import MaskedEnv
 
 BOX = spaces.Box(-1, 1, (2,), np.float32)
@@ -48,6 +58,12 @@ MASK_SPACES: list[tuple[Any, Any, Any, str]] = [
     (spaces.MultiBinary(3), spaces.Discrete(2), ValueError, "2 zeros and ones"),
     (spaces.Discrete(2), spaces.Discrete(2), TypeError, "needs another name"),
     (spaces.Tuple([spaces.MultiBinary(3), spaces.MultiBinary(2)]), CHOICES, ValueError, "or a Tuple of them"),
+    (
+        spaces.MultiBinary(3),
+        spaces.Dict({"a": spaces.Discrete(2), "b": CHOICES, "c": BOX}),
+        ValueError,
+        "of the 3 choi",
+    ),
 ]
 
 
@@ -87,7 +103,9 @@ def test_a_mask_in_info_becomes_a_part_of_the_rows() -> None:
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"of_info": True}, dict(sizes=(2, 3)), dict(sizes=(2, 3), as_tuple=True),
-                                    dict(sizes=(2, 3), as_tuple=True, of_info=True)])  # fmt: skip
+                                    dict(sizes=(2, 3), as_tuple=True, of_info=True),
+                                    dict(sizes=(3, 2, 3), composite=True),
+                                    dict(sizes=(3, 2, 3), as_tuple=True, composite=True, of_info=True)])  # fmt: skip
 def test_random_steps_take_legal_actions_alone(kwargs: dict[str, Any]) -> None:
     examples = check_env(make_env(MaskedEnv, kwargs), seed=0, n_steps=40)
     assert has_mask(examples.spaces)
@@ -128,6 +146,32 @@ def test_legal_is_the_action_or_one_that_the_mask_allows() -> None:
         counts[env.masks.legal(random_value(env.action_space, rng))[1]] += 1
     assert counts[0] == 0
     assert counts[1:].min() > 80
+
+
+def test_the_mask_of_a_dict_of_actions_is_of_its_discrete_parts() -> None:
+    env = make_env(MaskedEnv, dict(sizes=(3, 2), composite=True, of_info=True))
+    assert choice_sizes(env.action_space) == [3, 2]
+    _, info = env.reset(seed=0)
+    assert len(info["action_mask"]) == 5
+    env.masks.observed(np.zeros(6, np.float32), {"action_mask": np.array([0, 1, 0, 0, 1], np.int8)}, True)
+    action = null_action(env.action_space)
+    legal = env.masks.legal(action)
+    assert legal.move == 1
+    aim, choice = legal.deep
+    assert aim.tolist() == [-0.5, -0.5], "the centre of its bounds, as before"
+    assert choice.tolist() == [1]
+    assert action.move == 0
+    assert not has_mask(EnvSpaces(spaces.Dict({"action_mask": BOX}), spaces.Dict({"aim": BOX}))), "nothing to mask"
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("composite", [False, True])
+def test_an_environment_that_is_restored_knows_its_newest_mask(composite: bool, seed: int) -> None:
+    """Without it random actions of a trial would be illegal, and the environment would be taken for one without."""
+    kwargs = dict(sizes=(3, 2, 3), composite=composite, of_info=True)
+    env = make_env(MaskedEnv, kwargs)
+    assert why_not_restored(env, lambda: make_env(MaskedEnv, kwargs), seed) is None
+    assert restores_exactly(env, make_env(MaskedEnv, kwargs), seed, n_steps=20, n_before=seed) is None
 
 
 # ---- what is wrong ----

@@ -148,5 +148,7 @@ def test_how_a_space_is_read_in_words(name: str, reading: list[str]) -> None:
 def test_refuses_other_spaces() -> None:
     with pytest.raises(TypeError, match=r"observation space is Text.*expected Box.*ModelCls"):
         encoder_for(Text(3))
-    with pytest.raises(TypeError, match=r"action space is Dict.*expected Discrete.*ModelCls"):
-        encoded_action_size(Dict({"a": Discrete(2)}))
+    assert encoded_action_size(Dict({"a": Discrete(2), "b": Box(0, 1, (3,))})) == 5
+    for space in (Text(2), Dict({"a": Text(2)}), Dict({})):
+        with pytest.raises(TypeError, match=r"action space is (Text|Dict).*expected Discrete.*ModelCls"):
+            encoded_action_size(space)
