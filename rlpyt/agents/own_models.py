@@ -18,7 +18,7 @@ from torch import nn
 from rlpyt.agents.actor import of_its_kind
 from rlpyt.core import Agent, ChoiceAgent, QpgPolicyAgent, example_inputs
 from rlpyt.distributions import Categorical, Gaussian, MultiCategorical, leaf_distributions
-from rlpyt.models import ActorModel, Encoder, FeatureModel, Model, encoded_action_size
+from rlpyt.models import ActorModel, Encoder, FeatureModel, Model
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.spaces import EnvSpaces, random_value, without_mask
 from rlpyt.types import Kwargs
