@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from rlpyt.algos.replay_rows import Outputs, is_of_sequences, mean_loss
+from rlpyt.algos.replay_rows import Outputs, legal_at_rows, mean_loss
 from rlpyt.core import ChoiceAgent
 from rlpyt.functional import clipped_double_q, expected_soft_value, mask_illegal
 from rlpyt.namedarraytuple import Buffer
@@ -53,12 +53,3 @@ def policy_loss_of_choices(
         entropy = expected_soft_value(torch.zeros_like(q), log_prob, 1.0)
         largest = (log_prob > -torch.inf).sum(-1).log()
     return mean_loss(-expected_soft_value(q, log_prob, alpha), batch), -entropy, largest
-
-
-def legal_at_rows(agent: ChoiceAgent, batch: Buffer, warmup_T: int) -> torch.Tensor | None:
-    """Return which actions are legal at the rows of a batch that are trained on, bool [.., A]; None without masks."""
-    if (masks := agent.networks.masks) is None:
-        return None
-    if not is_of_sequences(batch):
-        return masks.legal(batch.agent_inputs.observation)
-    return masks.legal(batch.all_inputs.observation[warmup_T : warmup_T + len(batch.action)])

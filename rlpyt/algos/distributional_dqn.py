@@ -7,7 +7,8 @@ from typing import ClassVar, cast
 
 import torch
 
-from rlpyt.algos.dqn import DQN, greedy_q
+from rlpyt.algos.dqn import DQN, LossAndErrors, greedy_q
+from rlpyt.algos.munchausen import munchausen_target
 from rlpyt.algos.replay_rows import Outputs
 from rlpyt.core import CategoricalQAgent, QAgent
 from rlpyt.functional import (
@@ -82,12 +83,10 @@ class QRDQN(DQN):
 
     learning_rate: ScheduleLike = 5e-5
 
-    def td_loss(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> tuple[torch.Tensor, torch.Tensor]:
+    def td_loss(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> LossAndErrors:
         """Return the quantile regression loss of each row, and the absolute TD error of the mean."""
         tau = midpoints(outputs.online.shape[-1], outputs.online.device)
-        quantiles = select_at_indexes(batch.action, outputs.online)
-        y = self.backup(batch, double_q_value(outputs.next_target, greedy_q(self.agent, outputs)))
-        return quantile_huber_loss(quantiles, tau, y, hyper.delta_clip), (y.mean(-1) - quantiles.mean(-1)).abs()
+        return _quantile_losses(self, batch, outputs, outputs.online, tau, outputs.next_target, hyper)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -103,9 +102,27 @@ class IQN(DQN):
 
     learning_rate: ScheduleLike = 5e-5
 
-    def td_loss(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> tuple[torch.Tensor, torch.Tensor]:
+    def td_loss(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> LossAndErrors:
         """Return the quantile regression loss of each row, and the absolute TD error of the mean."""
-        quantiles = select_at_indexes(batch.action, outputs.online.value)
-        y = self.backup(batch, double_q_value(outputs.next_target.value, greedy_q(self.agent, outputs)))
-        loss = quantile_huber_loss(quantiles, outputs.online.tau, y, hyper.delta_clip)
-        return loss, (y.mean(-1) - quantiles.mean(-1)).abs()
+        online, next_target = outputs.online, outputs.next_target.value
+        return _quantile_losses(self, batch, outputs, online.value, online.tau, next_target, hyper)
+
+
+def _quantile_losses(
+    algo: DQN,
+    batch: Buffer,
+    outputs: Outputs,
+    online: torch.Tensor,
+    tau: torch.Tensor,
+    next_target: torch.Tensor,
+    hyper: Hyper,
+) -> LossAndErrors:
+    """Return the quantile regression loss of each row, and the absolute TD error of the mean."""
+    quantiles, own = select_at_indexes(batch.action, online), dict[str, torch.Tensor]()
+    if hyper.munchausen is None:
+        y = algo.backup(batch, double_q_value(next_target, greedy_q(algo.agent, outputs)))
+    else:
+        y, own["munchausen"] = munchausen_target(algo, batch, outputs, next_target, hyper)
+    loss = quantile_huber_loss(quantiles, tau, y, hyper.delta_clip)
+    td_abs_error = (y.mean(-1) - quantiles.mean(-1)).abs()
+    return (loss, td_abs_error, own) if own else (loss, td_abs_error)

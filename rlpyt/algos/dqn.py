@@ -13,6 +13,7 @@ from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.epsilon import EpsilonSettings, epsilon_numbers, explore, with_epsilon
 from rlpyt.algos.loss_after import LossAfter
 from rlpyt.algos.metrics import Numbers, own_and_named_metrics, tensors_and_metrics
+from rlpyt.algos.munchausen import check_munchausen, munchausen_target
 from rlpyt.algos.replay_feed import OffPolicyAlgo, ReplayFeed, Target
 from rlpyt.algos.replay_rows import Outputs, bootstrap_rows, for_atoms, mean_loss, mean_of_rows, run_over
 from rlpyt.algos.replay_settings import ReplaySettings, has_input_priorities, rows_of_update
@@ -20,6 +21,7 @@ from rlpyt.core import QAgent
 from rlpyt.functional import (
     CountLike,
     ScheduleLike,
+    ValueHead,
     double_q_value,
     mask_illegal,
     select_at_indexes,
@@ -90,6 +92,14 @@ class DQN(ReplaySettings, EpsilonSettings, RlAlgorithm[QAgent]):
     size 32 and replay ratio 8 is every 1,248 steps."""
     double_dqn: bool = False
     """Whether the network in training selects the action whose target value is taken."""
+    munchausen: ScheduleLike | None = None
+    """Weight, such as 0.9, of the log-probability of the action in the rewards, from 0; targets are then of the soft
+    policy over the target network's values (Munchausen DQN, and with `IQN` M-IQN). None has neither."""
+    munchausen_tau: ScheduleLike = 0.03
+    """Temperature of that policy, above 0, in units of the return."""
+    munchausen_lowest: float = -1.0
+    """Smallest log-probability times temperature that counts, below 0; what is added to a reward is from
+    `munchausen * munchausen_lowest` to 0."""
     value_scale_eps: float | None = None
     """Scales the network's values by h(x) = sign(x) (sqrt(|x| + 1) - 1) + eps x, as rewards without clipping need; None
     does not. Fixed for the run, as what the network has learned is in that scale."""
@@ -98,8 +108,13 @@ class DQN(ReplaySettings, EpsilonSettings, RlAlgorithm[QAgent]):
         """Check the settings."""
         super().__post_init__()
         self.check("delta_clip", lambda x: x > 0.0, "above 0 (None for the square)")
+        self.check("munchausen", lambda x: x >= 0.0, "from 0 (None for no such rewards)")
+        self.check("munchausen_tau", lambda x: x > 0.0, "above 0")
+        self.check("munchausen_lowest", lambda x: x < 0.0, "below 0")
         if self.value_scale_eps is not None:
             self.check("value_scale_eps", lambda x: x >= 0.0, "from 0 (None for no scaling)")
+        if self.munchausen is not None:
+            check_munchausen(self)
         if has_input_priorities(self) and self.agent_kind != "q":
             raise ValueError(
                 f"{type(self).__name__}: input_priorities is True; expected False, as only the errors of DQN and R2D1 "
@@ -122,6 +137,11 @@ class DQN(ReplaySettings, EpsilonSettings, RlAlgorithm[QAgent]):
             raise ValueError(
                 f"{name}: input_priorities is True, and the agent's value_head {agent.values}; expected False, as only "
                 "errors of values that are single numbers follow from recorded Q-values. Leave one out."
+            )
+        if self.munchausen is not None and type(agent.values).bootstrap is not ValueHead.bootstrap:
+            raise ValueError(
+                f"{name}: munchausen is set, and the agent's value_head {agent.values} follows one action's return; "
+                'expected "expectation", "two_hot" or "hl_gauss". Use QRDQN or IQN for quantiles.'
             )
         self.new_errors = NewErrors(self) if has_input_priorities(self) else None
         self.feed: ReplayFeed = ReplayFeed(self, run, self.new_errors)
@@ -152,7 +172,10 @@ class DQN(ReplaySettings, EpsilonSettings, RlAlgorithm[QAgent]):
         """
         agent = self.agent
         target = None if self.target is None else agent.target
-        outputs = run_over(batch, agent, agent, target, with_next=self.double_dqn, warmup_T=int(self.warmup_T))
+        outputs = run_over(
+            batch, agent, agent, target,
+            with_next=self.double_dqn, warmup_T=int(self.warmup_T), with_target=self.munchausen is not None,
+        )  # fmt: skip
         loss, td_abs_error, own = tensors_and_metrics(self, "td_loss", self.td_loss(batch, outputs, hyper), 2)
         mean, errors = mean_loss(loss, batch), td_abs_error.detach()
         return (mean, errors, own) if own else (mean, errors)
@@ -168,12 +191,17 @@ class DQN(ReplaySettings, EpsilonSettings, RlAlgorithm[QAgent]):
             outputs: of the networks at the rows of the batch.
             hyper: the hyper-parameters as they stand.
         """
-        values = self.agent.values
-        next_output = double_q_value(outputs.next_target, greedy_q(self.agent, outputs))
-        target = values.bootstrap(next_output, partial(self.backup, batch))
+        values, own = self.agent.values, dict[str, torch.Tensor]()
+        if hyper.munchausen is None:
+            next_output = double_q_value(outputs.next_target, greedy_q(self.agent, outputs))
+            target = values.bootstrap(next_output, partial(self.backup, batch))
+        else:
+            next_q = self.agent.q_values(outputs.next_target)
+            y, own["munchausen"] = munchausen_target(self, batch, outputs, next_q, hyper)
+            target = values.encode(y)
         output = select_at_indexes(batch.action, outputs.online)
         loss, td_abs_error = values.loss(output, target, hyper.delta_clip), (target.value - values.mean(output)).abs()
-        own = target.metrics(partial(mean_of_rows, batch=batch))
+        own |= target.metrics(partial(mean_of_rows, batch=batch))
         return (loss, td_abs_error, own) if own else (loss, td_abs_error)
 
     @torch.no_grad()

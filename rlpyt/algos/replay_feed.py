@@ -29,6 +29,7 @@ from rlpyt.algos.replay_settings import (
     whole_count,
 )
 from rlpyt.algos.replay_thread import ReplayThread
+from rlpyt.algos.resets import Resets
 from rlpyt.core import Agent, Metrics, Remark, Replay, example_inputs, rows_consumed
 from rlpyt.functional import sequence_priority
 from rlpyt.namedarraytuple import Buffer
@@ -89,6 +90,7 @@ class ReplayFeed:
             make = partial(make_replay, algo, B=1, rng=rng, input_priorities=False)
             stored = StoredRows(type(algo).__name__, algo.stored_data, algo.stored_fraction, make)
             algo.replay, self._stored_T = stored.add_to(replay, self.agent, run)
+        self._resets = Resets(algo, algo.reset_networks, run.seed)
         self._check_updates(run.n_itr)
 
     @property
@@ -148,6 +150,9 @@ class ReplayFeed:
                 self.agent.networks.draw_randomness(algo.generator)
                 for name, value in tensors_and_metrics(algo, "update", algo.update(batch, hyper), 0)[0].items():
                     metrics[name].append(self._weighted(value))
+                interval = hyper.reset_interval
+                if interval is not None and self.is_due("reset", interval, algo.update_counter):
+                    self._resets.reset()
         # Other calls of the networks, between updates, do not move the stream.
         self.agent.networks.draw_randomness(None)
         return stack_metrics(metrics)
@@ -366,13 +371,14 @@ class ReplayFeed:
     def state_dict(self) -> StateDict:
         """Return the replay, and counters."""
         counters = {"last_done": dict(self.last_done), "rows_consumed": rows_consumed(self.algo)}
-        return {**counters, "replay": self.replay.state_dict()}
+        return {**counters, "reset_seed": self._resets.seed, "replay": self.replay.state_dict()}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Load the result of `state_dict`; a replay unlike this one is refused before anything was changed."""
         self.replay.load_state_dict(state_dict["replay"])
         # Checkpoints of earlier versions have neither: their batches and intervals were those of the whole run.
         self.last_done = dict(state_dict.get("last_done", {}))
+        self._resets.seed = state_dict.get("reset_seed", self._resets.seed)
         consumed = (self.algo.rows_of_update or 0) * state_dict["update_counter"]
         self.algo.rows_beyond = state_dict.get("rows_consumed", consumed) - consumed
 

@@ -28,6 +28,8 @@ class Outputs(NamedTuple):
     """Standard normal numbers [.., A] of the actions there, for policies that are random."""
     next_legal: torch.Tensor | None = None
     """Which actions are legal at the rows that are bootstrapped from, bool [.., A]; None where no mask says."""
+    target: Buffer = None
+    """Of the target network, at the rows themselves; None if it was not asked for."""
 
 
 def run_over(
@@ -38,6 +40,7 @@ def run_over(
     *,
     with_next: bool,
     warmup_T: int,
+    with_target: bool = False,
 ) -> Outputs:
     """Return the outputs of a network and its target at the rows of a batch.
 
@@ -49,6 +52,7 @@ def run_over(
         target_network: called with the same arguments; None where there is none.
         with_next: whether the network's own outputs at the rows that are bootstrapped from are needed.
         warmup_T: rows of a sequence before those to train on.
+        with_target: whether the target network's outputs at the rows themselves are needed, too.
     """
     masks = agent.networks.masks
     if not agent.recurrent:
@@ -57,7 +61,8 @@ def run_over(
             next_ = network(*batch.target_inputs) if with_next else None
         of_target = None if target_network is None else target_network(*batch.target_inputs)
         legal = None if masks is None else masks.legal(batch.target_inputs.observation)
-        return Outputs(online, next_, of_target, next_legal=legal)
+        own = target_network(*batch.agent_inputs) if with_target and target_network is not None else None
+        return Outputs(online, next_, of_target, next_legal=legal, target=own)
     T = len(batch.action)
     state = target_state = batch.init_rnn_state
     if warmup_T:
@@ -67,9 +72,20 @@ def run_over(
     everything = network(*inputs, state, episode_start)
     bootstrap = bootstrap_rows(batch.steps)
     next_ = buffer_func(everything, torch.Tensor.detach)[bootstrap] if with_next else None
-    of_target = None if target_network is None else target_network(*inputs, target_state, episode_start)[bootstrap]
+    targets = None if target_network is None else target_network(*inputs, target_state, episode_start)
+    of_target = None if targets is None else targets[bootstrap]
     legal = None if masks is None else masks.legal(inputs.observation)[bootstrap]
-    return Outputs(everything[:T], next_, of_target, next_legal=legal)
+    own = targets[:T] if with_target and targets is not None else None
+    return Outputs(everything[:T], next_, of_target, next_legal=legal, target=own)
+
+
+def legal_at_rows(agent: Agent, batch: Buffer, warmup_T: int) -> torch.Tensor | None:
+    """Return which actions are legal at the rows that are trained on, bool [.., A]; None where no mask says."""
+    if (masks := agent.networks.masks) is None:
+        return None
+    if not is_of_sequences(batch):
+        return masks.legal(batch.agent_inputs.observation)
+    return masks.legal(batch.all_inputs.observation[warmup_T : warmup_T + len(batch.action)])
 
 
 def bootstrap_rows(steps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -166,13 +166,18 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
     """Fraction by which the target networks move at every target update; 1 copies."""
     target_update_interval: CountLike = 1
     """Updates between target updates, a whole number; what a schedule gives is rounded, to at least 1."""
+    reset_interval: CountLike | None = None
+    """Updates between resets of parameters, a whole number: networks are drawn anew and learn again from the replay, as
+    high replay ratios ask for; None never does."""
+    reset_networks: tuple[str, ...] = ()
+    """Networks that are reset, such as "model" or "q_model", or parts of them, such as "model.head"; none is all."""
 
     def __post_init__(self) -> None:
         """Check the settings."""
         super().__post_init__()
         for name in ("replay_size", "n_step_return"):
             whole(self, name)
-        for name in ("batch_size", "batch_B", "target_update_interval"):
+        for name in ("batch_size", "batch_B", "target_update_interval", "reset_interval"):
             check_count(self, name)
         for name in ("min_steps_learn", "warmup_T", "store_rnn_state_interval", "random_shift"):
             whole(self, name, least=0)

@@ -92,6 +92,10 @@ CASES: dict[str, Any] = {
         DQN(**DQN_KWARGS, n_step_return=3, double_dqn=True, target_update_tau=0.1),
         DqnAgent(model_kwargs=dict(normalize_observation=True)),
     ),
+    "DQN Munchausen resets": lambda: (
+        DQN(**DQN_KWARGS, munchausen=0.9, reset_interval=5),
+        DqnAgent(model_kwargs=SMALL),
+    ),
     "DQN scheduled": lambda: (
         DQN(**{**DQN_KWARGS, "batch_size": sizes, "target_update_interval": intervals}),
         DqnAgent(model_kwargs=SMALL, eps_train=epsilons),

@@ -29,7 +29,20 @@ from tests.replica_kit import run_replicas
 
 COMPILED = ComputeSettings(compile=True)
 WHOLE = (
-    *("A2C", "PPO", "PQN Adam", "VTrace", "DQN n-step soft", "Rainbow", "QRDQN", "DDPG", "TD3", "SAC", "discrete SAC"),
+    *(
+        "A2C",
+        "PPO",
+        "PQN Adam",
+        "VTrace",
+        "DQN n-step soft",
+        "DQN Munchausen resets",
+        "Rainbow",
+        "QRDQN",
+        "DDPG",
+        "TD3",
+        "SAC",
+        "discrete SAC",
+    ),
     *("PPO two-hot", "DQN HL-Gauss", "SAC C51"),
     *("CrossQ", "SimBa", "SimbaV2", "spectral norm"),
 )

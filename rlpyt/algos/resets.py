@@ -1,0 +1,73 @@
+"""Resets of parameters: networks are drawn anew every so many updates, and learn again from the replay.
+
+Source: Nikishin et al. 2022, arXiv:2205.07802.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from rlpyt.settings import all_settings
+from rlpyt.utils.seeds import Role, stream_seed
+
+if TYPE_CHECKING:
+    from rlpyt.algos.replay_feed import OffPolicyAlgo
+
+
+class Resets:
+    """Networks of an agent that are drawn anew, where they lie, with those of their targets and optimisers.
+
+    The new weights are those that a new agent with the same settings would begin with, drawn by the seed of the run and
+    the number of the update: the same in all replicas, and after a resume. Buffers, such as the statistics of
+    normalisers, stay.
+
+    Args:
+        algo: initialised, with the networks of its agent.
+        names: of networks, such as "model" or "q_model", or of parts of them, such as "model.head"; none is all.
+        seed: of the run.
+
+    Raises:
+        ValueError: if there is no such network.
+    """
+
+    def __init__(self, algo: OffPolicyAlgo[Any], names: Sequence[str], seed: int) -> None:
+        self._algo, self.seed = algo, seed
+        networks = algo.agent.networks
+        targets = {name.partition(".")[0] for name, _ in networks.targets}
+        known = [*networks.acting, *(name for name in networks.learning if name not in targets)]
+        self._names = list(names) or known
+        for name in self._names:
+            try:
+                networks.named(name)
+            except AttributeError:
+                raise ValueError(
+                    f"{type(algo).__name__}: reset_networks has {name!r}; expected {', '.join(known)}, or a part of "
+                    'one of them, such as "model.head".'
+                ) from None
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Draw the networks anew."""
+        algo, networks = self._algo, self._algo.agent.networks
+        settings = {**all_settings(algo.agent), "initial_model_state_dict": None}
+        fresh = type(algo.agent)(**settings)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(stream_seed(self.seed, Role.MODEL, algo.update_counter))
+            fresh.initialize(algo.agent.env_spaces)
+        new: set[nn.Parameter] = set()
+        for name in self._names:
+            pairs = zip(networks.named(name).parameters(), fresh.networks.named(name).parameters(), strict=True)
+            for own, drawn in pairs:
+                own.copy_(drawn)
+                new.add(own)
+        for names in networks.targets:
+            for own, followed in zip(*(networks.named(name).parameters() for name in names), strict=True):
+                if followed in new:
+                    own.copy_(followed)
+        for descent in algo.descents.values():
+            for parameter in new:
+                descent.optimizer.state.pop(parameter, None)
