@@ -21,7 +21,6 @@ from rlpyt.core import QAgent
 from rlpyt.functional import (
     CountLike,
     ScheduleLike,
-    ValueHead,
     double_q_value,
     mask_illegal,
     select_at_indexes,
@@ -138,7 +137,7 @@ class DQN(ReplaySettings, EpsilonSettings, RlAlgorithm[QAgent]):
                 f"{name}: input_priorities is True, and the agent's value_head {agent.values}; expected False, as only "
                 "errors of values that are single numbers follow from recorded Q-values. Leave one out."
             )
-        if self.munchausen is not None and type(agent.values).bootstrap is not ValueHead.bootstrap:
+        if self.munchausen is not None and agent.values.follows_returns:
             raise ValueError(
                 f"{name}: munchausen is set, and the agent's value_head {agent.values} follows one action's return; "
                 'expected "expectation", "two_hot" or "hl_gauss". Use QRDQN or IQN for quantiles.'

@@ -5,22 +5,31 @@ Source: Vieillard et al. 2020, arXiv:2007.14430.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import ClassVar, Protocol
 
 import torch
 
 from rlpyt.algos.replay_rows import Outputs, legal_at_rows
+from rlpyt.core import QAgent
 from rlpyt.functional import expected_soft_value, mask_illegal, select_at_indexes
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
 
-if TYPE_CHECKING:
-    from rlpyt.algos.dqn import DQN
+
+class _Learner(Protocol):
+    """What the targets need of an algorithm."""
+
+    agent_kind: ClassVar[str]
+    agent: QAgent
+    warmup_T: int
+    munchausen_lowest: float
+
+    def backup(self, batch: Buffer, next_value: torch.Tensor) -> torch.Tensor: ...
 
 
 @torch.no_grad()
 def munchausen_target(
-    algo: DQN, batch: Buffer, outputs: Outputs, next_values: torch.Tensor, hyper: Hyper
+    algo: _Learner, batch: Buffer, outputs: Outputs, next_values: torch.Tensor, hyper: Hyper
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return y, and what is added to the rewards.
 
@@ -54,7 +63,7 @@ def munchausen_target(
     return algo.backup(batch._replace(return_=batch.return_ + bonus), next_value), bonus
 
 
-def check_munchausen(algo: DQN) -> None:
+def check_munchausen(algo: _Learner) -> None:
     """Refuse settings beside which Munchausen targets have no meaning."""
     others = {
         "double_dqn": "no action is the best of a soft policy",

@@ -6,16 +6,13 @@ Source: Nikishin et al. 2022, arXiv:2205.07802.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from rlpyt.algos.base import AnyAlgorithm
 from rlpyt.settings import all_settings
 from rlpyt.utils.seeds import Role, stream_seed
-
-if TYPE_CHECKING:
-    from rlpyt.algos.replay_feed import OffPolicyAlgo
 
 
 class Resets:
@@ -34,7 +31,7 @@ class Resets:
         ValueError: if there is no such network.
     """
 
-    def __init__(self, algo: OffPolicyAlgo[Any], names: Sequence[str], seed: int) -> None:
+    def __init__(self, algo: AnyAlgorithm, names: Sequence[str], seed: int) -> None:
         self._algo, self.seed = algo, seed
         networks = algo.agent.networks
         targets = {name.partition(".")[0] for name, _ in networks.targets}

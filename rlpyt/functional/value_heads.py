@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 
@@ -52,6 +52,9 @@ class ValueTarget(NamedTuple):
 
 class ValueHead(ABC):
     """Rule by which outputs of a network [..., *outputs] stand for values [...]."""
+
+    follows_returns: ClassVar[bool] = False
+    """Whether `bootstrap` follows the distribution of one action's return, and not its mean alone."""
 
     @property
     @abstractmethod
@@ -189,6 +192,8 @@ class C51(TwoHot):
     arXiv:1804.08617.
     """
 
+    follows_returns: ClassVar[bool] = True
+
     n_bins: int = 51
 
     @torch.no_grad()
@@ -240,6 +245,8 @@ class QuantileRegression(ValueHead):
 
     Source: Dabney et al. 2018, arXiv:1710.10044.
     """
+
+    follows_returns: ClassVar[bool] = True
 
     n_quantiles: int = 32
     """Number of outputs, from 1."""
