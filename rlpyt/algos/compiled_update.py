@@ -167,8 +167,8 @@ def _why_not(algo: _Learner) -> str:
     """Return why torch cannot compile an update of the algorithm; an empty string if it can."""
     if algo.agent.recurrent:
         return "its agent is recurrent, whose unroll is cut where episodes start"
-    if hidden := list(_hidden_fields(example_inputs(algo.agent.env_spaces)[0])):
-        return f"the observation has the keys {hidden}, which are no names of attributes"
+    if hidden := list(_hidden_fields(example_inputs(algo.agent.env_spaces))):
+        return f"the observations or actions have the keys {hidden}, which are no names of attributes"
     config: Any = importlib.import_module("torch._dynamo.config")
     if not hasattr(config, "trace_autograd_ops"):
         return f"torch {torch.__version__} cannot capture gradients in a graph, as 2.11 can"
@@ -197,8 +197,8 @@ def _why_not_captured(error: Exception) -> str:
 
 
 def _hidden_fields(buffer: Buffer) -> Iterator[str]:
-    """Yield the names by which torch would ask for a field and not find it."""
+    """Yield the names by which torch would ask for a field and not find it; at a dot it takes them apart."""
     for part in buffer if isinstance(buffer, tuple) else ():
         yield from _hidden_fields(part)
     if isinstance(buffer, NamedArrayTuple):
-        yield from (name for name, x in buffer.items() if getattr(buffer, name, None) is not x)
+        yield from (name for name, x in buffer.items() if "." in name or getattr(buffer, name, None) is not x)

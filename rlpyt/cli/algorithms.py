@@ -442,9 +442,9 @@ def check_fits(name: str, chosen: Algorithm, env: Environment) -> None:
 
 def algos_command() -> int:
     """List the algorithms, and the actions that they take."""
+    short = {ANY: "any", NOT_COMPOSITE: "any but composite"}
     rows = [
-        (name, "any" if entry.actions == ANY else ", ".join(entry.actions), entry.about)
-        for name, entry in ALGORITHMS.items()
+        (name, short.get(entry.actions, ", ".join(entry.actions)), entry.about) for name, entry in ALGORITHMS.items()
     ]
     print(columns([("algorithm", "actions", ""), *rows]))
     print("\nThe settings of one: rlpyt train ALGO ENV --help")

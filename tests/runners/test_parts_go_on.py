@@ -16,7 +16,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from rlpyt.agents import CategoricalPgAgent, DdpgAgent, DqnAgent
+from rlpyt.agents import CategoricalPgAgent, DdpgAgent, DiscreteSacAgent, DqnAgent
 from rlpyt.algos import A2C, DDPG, DQN, PPO, QpgAlgo
 from rlpyt.logging import load_snapshot, save_snapshot
 from rlpyt.types import TrajInfo
@@ -67,8 +67,8 @@ class Process:
         self.algo, self.agent = case()
         options = dict(sampler)
         EnvCls = options.pop("EnvCls", RandomEnv)
-        action_space = spaces.Box(-1, 2, (2,)) if isinstance(self.algo, QpgAlgo) else spaces.Discrete(3)
-        env_kwargs = {"action_space": action_space}
+        of_box = isinstance(self.algo, QpgAlgo) and not isinstance(self.agent, DiscreteSacAgent)
+        env_kwargs = {"action_space": spaces.Box(-1, 2, (2,)) if of_box else spaces.Discrete(3)}
         options = {"max_decorrelation_steps": 5, **options}
         self.sampler = set_up(self.algo, self.agent, EnvCls, env_kwargs, n_itr=2 * N, **options)
 
