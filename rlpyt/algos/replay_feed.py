@@ -30,6 +30,7 @@ from rlpyt.algos.replay_settings import (
 )
 from rlpyt.algos.replay_thread import ReplayThread
 from rlpyt.algos.resets import Resets
+from rlpyt.algos.return_scale import ReturnScale
 from rlpyt.core import Agent, Metrics, Remark, Replay, example_inputs, rows_consumed
 from rlpyt.functional import sequence_priority
 from rlpyt.namedarraytuple import Buffer
@@ -91,6 +92,7 @@ class ReplayFeed:
             stored = StoredRows(type(algo).__name__, algo.stored_data, algo.stored_fraction, make)
             algo.replay, self._stored_T = stored.add_to(replay, self.agent, run)
         self._resets = Resets(algo, algo.reset_networks, run.seed)
+        self._return_scale = _return_scale(algo, run)
         self._check_updates(run.n_itr)
 
     @property
@@ -108,6 +110,8 @@ class ReplayFeed:
         if not self._is_appended_apart:
             self.append_rows(samples, hyper)
             self.agent.networks.update_obs_rms(samples.env.observation, samples.env.valid)
+            if self._return_scale is not None:
+                self._return_scale.take_in(samples, hyper.discount)
 
     def append_rows(self, samples: Samples, hyper: Hyper) -> None:
         """Store a batch in the replay: the part of `append` that another process may do."""
@@ -153,6 +157,8 @@ class ReplayFeed:
                 interval = hyper.reset_interval
                 if interval is not None and self.is_due("reset", interval, algo.update_counter):
                     self._resets.reset()
+        if self._return_scale is not None:
+            metrics["rewardFactor"] = [self._return_scale.factor]
         # Other calls of the networks, between updates, do not move the stream.
         self.agent.networks.draw_randomness(None)
         return stack_metrics(metrics)
@@ -171,6 +177,8 @@ class ReplayFeed:
     def sample_batch(self) -> Buffer:
         """Return the batch of one update: transitions or sequences on the agent's device, augmented if asked for."""
         batch = self._drawn_batch()
+        if self._return_scale is not None:
+            batch = self._return_scale.scaled(batch)
         if self.augmentation is None:
             return batch
         names, n_leading = (("all_inputs",), 2) if is_of_sequences(batch) else (("agent_inputs", "target_inputs"), 1)
@@ -371,7 +379,8 @@ class ReplayFeed:
     def state_dict(self) -> StateDict:
         """Return the replay, and counters."""
         counters = {"last_done": dict(self.last_done), "rows_consumed": rows_consumed(self.algo)}
-        return {**counters, "reset_seed": self._resets.seed, "replay": self.replay.state_dict()}
+        scale = {} if self._return_scale is None else {"return_scale": self._return_scale.state_dict()}
+        return {**counters, **scale, "reset_seed": self._resets.seed, "replay": self.replay.state_dict()}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Load the result of `state_dict`; a replay unlike this one is refused before anything was changed."""
@@ -379,8 +388,26 @@ class ReplayFeed:
         # Checkpoints of earlier versions have neither: their batches and intervals were those of the whole run.
         self.last_done = dict(state_dict.get("last_done", {}))
         self._resets.seed = state_dict.get("reset_seed", self._resets.seed)
+        if self._return_scale is not None:
+            self._return_scale.load_state_dict(state_dict["return_scale"])
         consumed = (self.algo.rows_of_update or 0) * state_dict["update_counter"]
         self.algo.rows_beyond = state_dict.get("rows_consumed", consumed) - consumed
+
+
+def _return_scale(algo: ReplaySettings, run: Run) -> ReturnScale | None:
+    """Return the scale of the rewards, if the settings ask for one.
+
+    Raises:
+        ValueError: if another process appends to the replay, whose rows do not come by here.
+    """
+    if not algo.normalize_reward:
+        return None
+    if run.lock.shared:
+        raise ValueError(
+            f"{type(algo).__name__}: normalize_reward is True, and another process appends to the replay; expected a "
+            "runner that collects and learns in turn. Use another runner than AsyncRl, or scale the rewards by hand."
+        )
+    return ReturnScale(run.batch_spec.B, algo.return_limit, run.replicas)
 
 
 class Target:

@@ -166,6 +166,12 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
     """Fraction by which the target networks move at every target update; 1 copies."""
     target_update_interval: CountLike = 1
     """Updates between target updates, a whole number; what a schedule gives is rounded, to at least 1."""
+    normalize_reward: bool = False
+    """Whether the rewards of a batch are divided by the running scale of the returns, as it stands when it is drawn;
+    action values are then in those units, which the metric `rewardFactor` tells."""
+    return_limit: float | None = None
+    """With `normalize_reward`, the largest size that a discounted sum of scaled rewards has had, such as 5 for a value
+    head from -5 to 5; None sets none."""
     reset_interval: CountLike | None = None
     """Updates between resets of parameters, a whole number: networks are drawn anew and learn again from the replay, as
     high replay ratios ask for; None never does."""
@@ -190,6 +196,7 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
         for name in ("pri_beta", "pri_beta_init", "pri_beta_final", "pri_eta"):
             self.check(name, lambda x: 0.0 <= x <= 1.0, "a number in [0, 1]")
         self.check("pri_beta_steps", lambda x: x >= 1.0, "at least 1 step")
+        _check_reward_scale(self)
         if self.random_shift and self.augment is not None:
             raise ValueError(
                 f"{type(self).__name__}: random_shift is {self.random_shift} and augment is {self.augment!r}; expected "
@@ -290,6 +297,22 @@ def _check_parts(settings: ReplaySettings) -> None:
             f"{type(settings).__name__}: {', '.join(unused)} and IndexCls are set; expected one or the other, as "
             "IndexCls is called with the random stream alone. Give IndexCls=functools.partial(MyIndex, ...) what "
             "it needs."
+        )
+
+
+def _check_reward_scale(settings: ReplaySettings) -> None:
+    who, limit = type(settings).__name__, settings.return_limit
+    if limit is not None:
+        settings.check("return_limit", lambda x: 0.0 < x < float("inf"), "above 0")
+        if not settings.normalize_reward:
+            raise ValueError(
+                f"{who}: return_limit is {limit}, and normalize_reward False, without which it is not used; expected "
+                "both. Set normalize_reward=True, or leave return_limit out."
+            )
+    if settings.normalize_reward and has_input_priorities(settings):
+        raise ValueError(
+            f"{who}: normalize_reward and input_priorities are set; expected one of them, as values that were recorded "
+            "are in the units of then. Leave one out."
         )
 
 

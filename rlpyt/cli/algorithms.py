@@ -191,6 +191,32 @@ def rainbow(env: Environment) -> Parts:
     )
 
 
+def btr(env: Environment) -> Parts:
+    """Return BTR, IQN with the parts that gained most: Clark et al. 2024, arXiv:2411.03820."""
+    parts: Kwargs = dict(munchausen=0.9, munchausen_tau=0.03, n_step_return=3, prioritized_replay=True)
+    network: Kwargs = dict(dueling=True, noisy=True)
+    if not env.has_images:
+        return q_learning(env, algos.IQN, agents.IqnAgent, network=dict(**network, n_tau=8), **parts)
+    algo = algos.IQN(
+        **parts,
+        batch_size=256,
+        replay_ratio=4,  # an update for each row of 64 environments
+        min_steps_learn=200_000,
+        discount=0.997,
+        learning_rate=1e-4,
+        target_update_interval=500,
+        pri_alpha=0.2,
+        pri_beta_steps=50e6,
+        eps_steps=2e6,
+    )
+    convolutions: Kwargs = dict(
+        **dict(channels=(32, 64, 64), kernel_sizes=(3, 3, 3), strides=(2, 2, 2), paddings=(1, 1, 1)),
+        **dict(residual_blocks=2, spectral_norm=True, pool_to=6, fc_sizes=512),
+    )
+    agent = agents.IqnAgent(model_kwargs=dict(**network, n_tau=8, **convolutions), eps_final=0.01)
+    return Parts(algo, agent, 50e6, dict(batch_T=1, batch_B=64, max_decorrelation_steps=1_000))
+
+
 def r2d1(env: Environment) -> Parts:
     """Return R2D1, recurrent replay without many actors: Kapturowski et al. 2019."""
     if env.has_images:
@@ -296,8 +322,7 @@ def crossq(env: Environment) -> Parts:
 def simba(env: Environment, version: int = 1) -> Parts:
     """Return SAC with the networks of SimBa or SimbaV2: Lee et al. 2024 and 2025, who have values of 512 units.
 
-    Here they have 128. SimbaV2 has the squared error in the place of a categorical one, and rewards scaled by a number
-    in the place of the running returns.
+    Here they have 128.
     """
     rate: float | str = 1e-4 if version == 1 else "lin_1e-4_5e-5"
     own: Values = dict(OptimCls=torch.optim.AdamW, optim_kwargs=dict(weight_decay=1e-2))
@@ -308,7 +333,7 @@ def simba(env: Environment, version: int = 1) -> Parts:
         alpha_init=0.01,
         target_entropy=-0.5 * math.prod(env.spaces.action.shape or ()),
         replay_ratio=512,
-        **(own if version == 1 else dict(reward_scale=0.01)),
+        **(own if version == 1 else dict(normalize_reward=True, return_limit=5.0)),
         **first_steps(env),
     )
     kind = "simba" if version == 1 else "simbav2"
@@ -316,6 +341,7 @@ def simba(env: Environment, version: int = 1) -> Parts:
         model_kwargs=dict(layers=kind, hidden_sizes=(128,)),
         q_model_kwargs=dict(layers=kind, hidden_sizes=(128, 128)),
         feature_kwargs={} if env.has_images else dict(normalize_observation=True),
+        value_head="expectation" if version == 1 else "c51:-5,5,101",
     )
     return Parts(algo, agent, 1e6 if env.kind == "mujoco" else 20_000, ONE_STEP)
 
@@ -383,6 +409,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "qrdqn": Algorithm(qrdqn, ("discrete",), "DQN over fixed quantiles of the return."),
     "iqn": Algorithm(iqn, ("discrete",), "DQN over drawn quantiles of the return."),
     "rainbow": Algorithm(rainbow, ("discrete",), "C51, double, prioritised, multi-step, dueling and noisy."),
+    "btr": Algorithm(btr, ("discrete",), "IQN with Munchausen targets, residual convolutions and what Rainbow has."),
     "r2d1": Algorithm(r2d1, ("discrete",), "Recurrent DQN that learns from sequences."),
     "sac": Algorithm(sac, ("continuous",), "Soft actor-critic: few steps, many updates."),
     "sac_lstm": Algorithm(

@@ -2,7 +2,7 @@
 
 from rlpyt.models.base import Model, takes_n_models, uses_prev_action
 from rlpyt.models.batch_norm import BatchNormModel, EnsembleBatchNorm
-from rlpyt.models.conv import Conv2dHeadModel, Conv2dModel, ConvSettings, PixelConv2d
+from rlpyt.models.conv import IMPALA, Conv2dHeadModel, Conv2dModel, ConvSettings, ResidualConvModel
 from rlpyt.models.encoders import (
     Encoder,
     ImageEncoder,
@@ -19,6 +19,7 @@ from rlpyt.models.layers import LAYERS
 from rlpyt.models.mlp import MlpModel, OutputLinear
 from rlpyt.models.noise import Dropout, NoisyLinear, RandomModule, Stream, copy_streams, draw_randomness, set_streams
 from rlpyt.models.pg import PgModel, PolicyModel
+from rlpyt.models.pixels import PixelConv2d
 from rlpyt.models.presets import (
     AtariCatDqnModel,
     AtariDqnModel,
@@ -47,6 +48,8 @@ from rlpyt.models.utils import conv2d_output_shape, init_orthogonal, scale_grad,
 from rlpyt.utils.projection import Projection
 
 __all__ = [
+    "IMPALA",
+    "ResidualConvModel",
     # full models
     "Model",
     "PgModel",

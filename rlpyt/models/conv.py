@@ -1,9 +1,4 @@
-"""Convolutional networks over images, and their settings.
-
-Images are uint8 [..., C, height, width] and stand for value / 255, or for value / high where another upper bound is
-given; float images are used as they are. The division needs no pass over the images. They are cast to the type in which
-the convolution computes, which represents 0 to 255 exactly (bfloat16 too), and the first weights are divided instead.
-"""
+"""Convolutional networks over images, and their settings."""
 
 from __future__ import annotations
 
@@ -12,14 +7,16 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from itertools import chain
 from typing import Any, TypeVar, cast
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from rlpyt.models.mlp import MlpModel, Nonlinearity
+from rlpyt.models.pixels import PixelConv2d
 from rlpyt.models.utils import conv2d_output_shape
-from rlpyt.namedarraytuple import Buffer
 
 Init = TypeVar("Init", bound=Callable[..., None])
 
@@ -42,10 +39,21 @@ class ConvSettings:
     """Fully connected layers over the convolutions; None is no layer."""
     conv_layer_norm: bool = False
     """Whether each convolution is followed by layer normalisation, over channels, height and width."""
+    residual_blocks: int = 0
+    """Residual blocks after each convolution, which then shrinks by max pooling (IMPALA: 2); 0 has none."""
+    spectral_norm: bool = False
+    """Whether the convolutions of residual blocks have spectral normalisation."""
+    pool_to: int | None = None
+    """Height and width to which the last images of residual blocks are pooled by the maximum; None leaves them."""
 
 
 NATURE = ConvSettings()
 """Sizes of Mnih et al. 2015, Nature 518."""
+IMPALA = ConvSettings(
+    channels=(16, 32, 32), kernel_sizes=(3, 3, 3), strides=(2, 2, 2), paddings=(1, 1, 1), residual_blocks=2,
+    fc_sizes=256,
+)  # fmt: skip
+"""Sizes of the deep network of Espeholt et al. 2018, arXiv:1802.01561."""
 DRQ = ConvSettings(channels=(32, 32, 32, 32), kernel_sizes=(3, 3, 3, 3), strides=(2, 1, 1, 1), fc_sizes=None)
 """Sizes of Yarats et al. 2021, arXiv:2004.13649."""
 
@@ -70,68 +78,6 @@ def takes_layers(init: Init) -> Init:
 
     vars(with_layers)["__signature__"] = signature.replace(parameters=[*signature.parameters.values(), *layers])
     return cast(Init, with_layers)
-
-
-def match_divisor(
-    divisor: torch.Tensor | None, without: float, state_dict: dict[str, torch.Tensor], prefix: str, errors: list[str]
-) -> None:
-    """Let the state of a layer have a divisor where the layer has one, and none where it has none.
-
-    A state from before there were divisors has none, when all uint8 was divided by 255. `errors` get a sentence if the
-    layer, which without a divisor divides by `without`, would read observations by another scale than these weights.
-    """
-    name = f"{prefix}divisor"
-    if divisor is not None:
-        state_dict.setdefault(name, torch.tensor(255.0))
-    elif name in state_dict and (trained_with := state_dict.pop(name).item()) != without:
-        errors.append(
-            f"{name} is {trained_with:g}, what uint8 was divided by when these weights were trained, and this network "
-            f"would divide by {without:g}; expected the same. Declare the observation space with the bounds and the "
-            "dtype that it had then."
-        )
-
-
-class PixelConv2d(nn.Conv2d):
-    """Convolution that reads uint8 as [0, 1], without a change of the image itself: value / 255, see `divide_by`."""
-
-    divisor: torch.Tensor | None
-    """Upper bound of the images where it is not 255: a buffer, so that weights keep the scale they were trained with.
-    Those from before had no other than 255, and a state without the entry stands for that."""
-    is_loaded = False
-    """Whether it has weights from elsewhere, of which the scale is a part."""
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | tuple[int, int],
-        stride: int | tuple[int, int] = 1,
-        padding: int | tuple[int, int] | str = 0,
-        **kwargs: object,
-    ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, **kwargs)  # type: ignore[arg-type]
-        self.register_buffer("divisor", None)
-
-    def divide_by(self, high: float) -> None:
-        """Read uint8 as value / high."""
-        self.divisor = None if high == 255 else torch.tensor(float(high), device=self.weight.device)
-
-    def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *rest: Buffer) -> None:
-        match_divisor(self.divisor, 255.0, state_dict, prefix, errors=rest[-1])
-        self.is_loaded = True
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Return the convolution of images [B, C, height, width]."""
-        weight, device_type = self.weight, input.device.type
-        autocast = torch.is_autocast_enabled(device_type)
-        x = input.to(torch.get_autocast_dtype(device_type) if autocast else weight.dtype)
-        if weight.is_contiguous(memory_format=torch.channels_last):
-            # After the cast: on a CPU a third faster than both in one pass (0.57 against 0.99 ms, 32 x 4 x 84 x 84).
-            x = x.contiguous(memory_format=torch.channels_last)
-        if input.dtype == torch.uint8:
-            weight = weight * (1 / 255 if self.divisor is None else self.divisor.reciprocal())
-        return self._conv_forward(x, weight, self.bias)
 
 
 class Conv2dModel(nn.Sequential):
@@ -189,6 +135,113 @@ class Conv2dModel(nn.Sequential):
         return self.out_channels * h * w
 
 
+class SpectralConv2d(nn.Conv2d):
+    """Convolution whose weight, as a matrix [out, in * height * width], is divided by its largest singular value.
+
+    See `SpectralLinear`, which does the same for linear layers. Of the convolution itself it is no exact norm, as none
+    of the implementations in use is.
+    """
+
+    u: torch.Tensor
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: int, padding: int) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, padding=padding)
+        self.register_buffer("u", F.normalize(torch.randn(out_channels), dim=0))
+        for _ in range(15):
+            self._iterate()
+
+    @torch.no_grad()
+    def _iterate(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return u and v by a step of power iteration, which is kept in training mode."""
+        weight = self.weight.flatten(1)
+        v = F.normalize(self.u @ weight, dim=0)
+        if self.training:
+            self.u.copy_(F.normalize(weight @ v, dim=0))
+        return self.u.clone(), v
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Return the convolution of [B, C, height, width]."""
+        with torch.autocast(input.device.type, enabled=False):
+            u, v = self._iterate()
+            sigma = u @ self.weight.flatten(1) @ v
+        return self._conv_forward(input, self.weight / sigma, self.bias)
+
+
+class ResidualConvBlock(nn.Module):
+    """x + conv(f(conv(f(x)))), over kernels of 3 x 3, of images [B, C, height, width].
+
+    Args:
+        channels: C.
+        nonlinearity: f.
+        spectral_norm: whether both are a `SpectralConv2d`.
+    """
+
+    def __init__(self, channels: int, nonlinearity: Nonlinearity = nn.ReLU, spectral_norm: bool = False) -> None:
+        super().__init__()
+        Layer = SpectralConv2d if spectral_norm else nn.Conv2d
+        convs = (Layer(channels, channels, 3, padding=1) for _ in range(2))
+        self.layers = nn.Sequential(*chain.from_iterable((nonlinearity(), conv) for conv in convs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the sum, of the same shape."""
+        output: torch.Tensor = x + self.layers(x)
+        return output
+
+
+class ResidualConvModel(nn.Sequential):
+    """Stages of a convolution, max pooling over 3 x 3 pixels, and residual blocks; images are [B, C, height, width].
+
+    The settings of IMPALA are `rlpyt.models.IMPALA`.
+
+    Args:
+        in_channels: C.
+        channels: of each stage.
+        kernel_sizes: of the first convolution of each stage.
+        strides: of each pooling; 1 does not pool.
+        paddings: of the first convolution of each stage; None is 0.
+        nonlinearity: called once per layer.
+        n_blocks: residual blocks of each stage.
+        spectral_norm: whether their convolutions are a `SpectralConv2d`.
+        pool_to: height and width to which the last images are pooled by the maximum; None leaves them.
+
+    Sources: Espeholt et al. 2018, arXiv:1802.01561, figure 3; spectral normalisation and pooling to 6 Clark et al.
+    2024 (BTR), arXiv:2411.03820.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        channels: Sequence[int],
+        kernel_sizes: Sequence[int],
+        strides: Sequence[int],
+        paddings: Sequence[int] | None = None,
+        nonlinearity: Nonlinearity = nn.ReLU,
+        n_blocks: int = 2,
+        spectral_norm: bool = False,
+        pool_to: int | None = None,
+    ) -> None:
+        paddings = [0] * len(channels) if paddings is None else paddings
+        layers: list[nn.Module] = []
+        for n, kernel, stride, padding in zip(channels, kernel_sizes, strides, paddings, strict=True):
+            layers.append((nn.Conv2d if layers else PixelConv2d)(in_channels, n, kernel, 1, padding))
+            if stride > 1:
+                layers.append(nn.MaxPool2d(3, stride, 1))
+            layers += [ResidualConvBlock(n, nonlinearity, spectral_norm) for _ in range(n_blocks)]
+            in_channels = n
+        layers.append(nonlinearity())
+        if pool_to is not None:
+            layers.append(nn.AdaptiveMaxPool2d(pool_to))
+        super().__init__(*layers)
+        self.out_channels, self._pool_to = in_channels, pool_to
+
+    def conv_out_size(self, h: int, w: int) -> int:
+        """Return the number of features of images of this height and width; 0 if nothing of them is left."""
+        for layer in self:
+            if isinstance(layer, nn.Conv2d | nn.MaxPool2d):
+                h, w = conv2d_output_shape(h, w, layer.kernel_size, layer.stride, layer.padding)  # type: ignore[arg-type]
+        return self.out_channels * (h * w if self._pool_to is None or not h * w else self._pool_to**2)
+
+
 class Conv2dHeadModel(nn.Module):
     """Convolutions, then fully connected layers; images [..., C, height, width] become [..., output_size].
 
@@ -198,7 +251,10 @@ class Conv2dHeadModel(nn.Module):
         hidden_sizes: see `MlpModel`.
         output_size: see `MlpModel`.
         nonlinearity: of all layers.
-        conv_layer_norm: see `ConvSettings`.
+        conv_layer_norm: see `ConvSettings`, also for the next three.
+        residual_blocks: with some, the convolutions are a `ResidualConvModel`.
+        spectral_norm: of residual blocks.
+        pool_to: of residual blocks.
 
     Raises:
         ValueError: if the convolutions leave nothing of the image.
@@ -216,11 +272,28 @@ class Conv2dHeadModel(nn.Module):
         nonlinearity: Nonlinearity = nn.ReLU,
         use_maxpool: bool = False,
         conv_layer_norm: bool = False,
+        residual_blocks: int = 0,
+        spectral_norm: bool = False,
+        pool_to: int | None = None,
     ) -> None:
         super().__init__()
         c, h, w = image_shape
-        layers = (channels, kernel_sizes, strides, paddings)
-        self.conv = Conv2dModel(c, *layers, nonlinearity, use_maxpool, layer_norm=conv_layer_norm)
+        sizes = (c, channels, kernel_sizes, strides, paddings, nonlinearity)
+        self.conv: Conv2dModel | ResidualConvModel
+        if residual_blocks:
+            if conv_layer_norm:
+                raise ValueError(
+                    f"Conv2dHeadModel: residual_blocks is {residual_blocks} and conv_layer_norm True; expected one of "
+                    "them, as residual blocks have no layer normalisation. Leave one out."
+                )
+            self.conv = ResidualConvModel(*sizes, residual_blocks, spectral_norm, pool_to)
+        elif spectral_norm or pool_to is not None:
+            raise ValueError(
+                f"Conv2dHeadModel: spectral_norm is {spectral_norm} and pool_to {pool_to}, without residual_blocks; "
+                "expected residual_blocks=2, say, as both belong to them."
+            )
+        else:
+            self.conv = Conv2dModel(*sizes, use_maxpool, layer_norm=conv_layer_norm)
         size = self.conv.conv_out_size(h, w)
         if size == 0:
             raise ValueError(

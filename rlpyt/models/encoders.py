@@ -17,8 +17,9 @@ from gymnasium import Space, spaces
 from torch import nn
 
 from rlpyt.functional import to_onehot
-from rlpyt.models.conv import Conv2dHeadModel, ConvSettings, PixelConv2d, match_divisor
+from rlpyt.models.conv import Conv2dHeadModel, ConvSettings
 from rlpyt.models.mlp import Nonlinearity
+from rlpyt.models.pixels import PixelConv2d, match_divisor
 from rlpyt.models.running_mean_std import RunningMeanStdModel
 from rlpyt.models.utils import as_sizes
 from rlpyt.namedarraytuple import Buffer
@@ -233,15 +234,8 @@ def make_encoder(space: Space, conv: ConvSettings, normalize_observation: bool =
     """
     match space:
         case spaces.Box() if is_image(space):
-            layers = (conv.channels, conv.kernel_sizes, conv.strides, conv.fc_sizes)
-            net = Conv2dHeadModel(
-                space.shape,
-                *layers,
-                paddings=conv.paddings,
-                use_maxpool=conv.use_maxpool,
-                conv_layer_norm=conv.conv_layer_norm,
-            )
-            image_encoder = ImageEncoder(net)
+            sizes = {name: size for name, size in vars(conv).items() if name != "fc_sizes"}
+            image_encoder = ImageEncoder(Conv2dHeadModel(space.shape, hidden_sizes=conv.fc_sizes, **sizes))
             image_encoder.fit_to(space)
             return image_encoder
         case spaces.Box() if len(space.shape) > 3 and space.dtype == np.uint8:

@@ -93,7 +93,7 @@ CASES: dict[str, Any] = {
         DqnAgent(model_kwargs=dict(normalize_observation=True)),
     ),
     "DQN Munchausen resets": lambda: (
-        DQN(**DQN_KWARGS, munchausen=0.9, reset_interval=5),
+        DQN(**DQN_KWARGS, munchausen=0.9, reset_interval=5, normalize_reward=True, return_limit=5.0),
         DqnAgent(model_kwargs=SMALL),
     ),
     "DQN scheduled": lambda: (
