@@ -9,7 +9,7 @@ import torch
 
 from rlpyt.algos.dqn import DQN, LossAndErrors, greedy_q
 from rlpyt.algos.munchausen import munchausen_target
-from rlpyt.algos.replay_rows import Outputs
+from rlpyt.algos.replay_rows import Outputs, mean_of_rows
 from rlpyt.core import CategoricalQAgent, QAgent
 from rlpyt.functional import (
     ScheduleLike,
@@ -122,7 +122,8 @@ def _quantile_losses(
     if hyper.munchausen is None:
         y = algo.backup(batch, double_q_value(next_target, greedy_q(algo.agent, outputs)))
     else:
-        y, own["munchausen"] = munchausen_target(algo, batch, outputs, next_target, hyper)
+        y, bonus = munchausen_target(algo, batch, outputs, next_target, hyper)
+        own["munchausen"] = mean_of_rows(bonus, batch)
     loss = quantile_huber_loss(quantiles, tau, y, hyper.delta_clip)
     td_abs_error = (y.mean(-1) - quantiles.mean(-1)).abs()
     return (loss, td_abs_error, own) if own else (loss, td_abs_error)

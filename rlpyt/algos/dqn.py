@@ -196,8 +196,8 @@ class DQN(ReplaySettings, EpsilonSettings, RlAlgorithm[QAgent]):
             target = values.bootstrap(next_output, partial(self.backup, batch))
         else:
             next_q = self.agent.q_values(outputs.next_target)
-            y, own["munchausen"] = munchausen_target(self, batch, outputs, next_q, hyper)
-            target = values.encode(y)
+            y, bonus = munchausen_target(self, batch, outputs, next_q, hyper)
+            target, own["munchausen"] = values.encode(y), mean_of_rows(bonus, batch)
         output = select_at_indexes(batch.action, outputs.online)
         loss, td_abs_error = values.loss(output, target, hyper.delta_clip), (target.value - values.mean(output)).abs()
         own |= target.metrics(partial(mean_of_rows, batch=batch))

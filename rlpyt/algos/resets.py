@@ -5,7 +5,7 @@ Source: Nikishin et al. 2022, arXiv:2205.07802.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
@@ -19,8 +19,8 @@ class Resets:
     """Networks of an agent that are drawn anew, where they lie, with those of their targets and optimisers.
 
     The new weights are those that a new agent with the same settings would begin with, drawn by the seed of the run and
-    the number of the update: the same in all replicas, and after a resume. Buffers, such as the statistics of
-    normalisers, stay.
+    the number of the update: the same in all replicas, and after a resume. Buffers are drawn anew with the weights of
+    their layer, such as a batch normalisation's; those of layers without weights stay, as do a normaliser's statistics.
 
     Args:
         algo: initialised, with the networks of its agent.
@@ -57,10 +57,11 @@ class Resets:
             fresh.initialize(algo.agent.env_spaces)
         new: set[nn.Parameter] = set()
         for name in self._names:
-            pairs = zip(networks.named(name).parameters(), fresh.networks.named(name).parameters(), strict=True)
-            for own, drawn in pairs:
-                own.copy_(drawn)
-                new.add(own)
+            for own, drawn in zip(networks.named(name).modules(), fresh.networks.named(name).modules(), strict=True):
+                if weights := own._parameters:
+                    _copy(weights, drawn._parameters)
+                    _copy(own._buffers, drawn._buffers)
+                    new.update(x for x in weights.values() if x is not None)
         for names in networks.targets:
             for own, followed in zip(*(networks.named(name).parameters() for name in names), strict=True):
                 if followed in new:
@@ -68,3 +69,9 @@ class Resets:
         for descent in algo.descents.values():
             for parameter in new:
                 descent.optimizer.state.pop(parameter, None)
+
+
+def _copy(own: Mapping[str, torch.Tensor | None], drawn: Mapping[str, torch.Tensor | None]) -> None:
+    for name, x in own.items():
+        if x is not None and (new := drawn[name]) is not None:
+            x.copy_(new)

@@ -70,6 +70,18 @@ def test_a_run_resets_every_so_many_updates_and_goes_on_learning() -> None:
     assert algo.optimizer.state
 
 
+def test_statistics_of_a_layer_with_weights_are_drawn_anew_with_them() -> None:
+    layers: dict[str, Any] = dict(hidden_sizes=(8, 8), layers="spectral_norm")
+    algo, agent = DQN(**REPLAY), DqnAgent(model_kwargs=layers)
+    learn(algo, agent)
+    (layer,) = [layer for layer in agent.model.modules() if "v" in layer._buffers][:1]
+    before = {name: x.clone() for name, x in layer.state_dict().items()}
+    algo.feed._resets.reset()
+    after = layer.state_dict()
+    assert set(before) == {"weight", "bias", "v"}
+    assert all(not torch.equal(before[name], after[name]) for name in ("weight", "v"))
+
+
 def test_a_part_of_one_network_may_be_reset_alone() -> None:
     algo, agent = SAC(**REPLAY, reset_networks=("q_model",)), SacAgent(model_kwargs=SMALL, q_model_kwargs=SMALL)
     learn(algo, agent, env_kwargs=deepcopy(BOX))
