@@ -15,6 +15,7 @@
 #   make nightly-tests  cases of the suite that are marked `nightly`: whole products of options, soaks, long runs
 #   make nightly     what `make test` leaves out, for its packages or its time: the five above
 #   make mutants ROOM=functional  make all changes that mutmut knows in a room, one at a time
+#   make figures     learning curves over seeds, as far as the time given: docs/notes/figures.md
 #   make durations   run the whole suite, and write down which tests are slow (tests/durations.json)
 
 PYTHON ?= python3
@@ -30,7 +31,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 # Alone: beside two busy processes, a start of Ray's cluster or of its actors can take longer than a test may.
 RAY_TESTS := $(BIN)/python -m pytest --numprocesses 0
 
-.PHONY: mutants gravest train test check fix docs bench bench-short speed nightly nightly-tests nightly-environments nightly-ray slurm durations venv format lint types pytest quick
+.PHONY: mutants gravest train test check fix docs bench bench-short speed nightly nightly-tests nightly-environments nightly-ray slurm durations figures venv format lint types pytest quick
 
 train: .venv/library
 	$(BIN)/python examples/ppo_cartpole.py $(ARGS)
@@ -78,6 +79,9 @@ pytest: venv
 # Two: types are checked beside them.
 quick: venv
 	$(PYTEST) --numprocesses 2 -m "not slow and not ray"
+
+figures: venv
+	$(BIN)/python -m experiments.figures $(ARGS)
 
 durations: venv
 	$(PYTEST) --record-durations

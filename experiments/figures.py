@@ -1,0 +1,234 @@
+"""Figures of learning, as papers show them: studies over seeds, run over as many sittings as it takes.
+
+    make figures                                              (all of them: months of a core)
+    make figures ARGS="cartpole pendulum --hours 2"           (these, or what two hours are enough for)
+    python -m experiments.figures --list
+    python -m experiments.figures --report                    (the page and pictures of what there is)
+
+Each line of a figure is a grid of `rlpyt launch`, whose runs have a core each. The same command goes on with runs that
+were stopped or killed, from their newest checkpoints, and leaves out those that have finished. At the end, and with
+`--report`, docs/notes/figures.md is written: of each line the mean over seeds with its interval, the command, and what
+another source reports at these steps; and a picture of the curves of each figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlpyt.results import RunResult, find_runs, mean_interval, plot_curves, read_study
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA, NOTES = ROOT / "data/figures", ROOT / "docs/notes"
+PAGE, PICTURES = NOTES / "figures.md", NOTES / "figures"
+BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+
+
+TWO_CORES = "--runs-at-once 1 "  # of two, for runs of two processes
+
+
+@dataclass(frozen=True)
+class Line:
+    """A method on a task: an algorithm of `rlpyt launch`, and what others report of it."""
+
+    algo: str
+    options: str = ""
+    """Further options of the command."""
+    reference: str = ""
+    """Return that another source reports after these steps, and which; empty where none is known."""
+    label: str = ""
+    """Name in the table and of the folder; empty is that of the algorithm."""
+
+    @property
+    def name(self) -> str:
+        """Name in the table and of the folder."""
+        return self.label or self.algo
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Methods on one task, with so many steps and seeds."""
+
+    env: str
+    n_steps: float
+    lines: tuple[Line, ...]
+    seeds: int = 3
+
+    def command(self, key: str, line: Line, runs_at_once: int | None = None) -> list[str]:
+        """Return the arguments of `rlpyt` for a line of the figure of a key."""
+        at_once = [] if runs_at_once is None or TWO_CORES in line.options else ["--runs-at-once", str(runs_at_once)]
+        return [
+            *("launch", line.algo, self.env, "--n-steps", f"{self.n_steps:.0f}", "--seeds", str(self.seeds)),
+            *("--evaluate", "--checkpoint-interval-minutes", "5", "--title", line.name),
+            *("--data-dir", str((DATA / key).relative_to(ROOT)), *shlex.split(line.options), *at_once),
+        ]
+
+
+def of_mujoco(task: str, seeds: int = 3) -> dict[str, Figure]:
+    """Return the figures of a task of MuJoCo: the Q family for 200,000 steps, PPO for a million."""
+    key = task.lower()
+    q_family = tuple(map(Line, ("ddpg", "td3", "sac")))
+    return {
+        f"{key}_q": Figure(f"{task}-v5", 200_000, q_family, seeds),
+        f"{key}_ppo": Figure(f"{task}-v5", 1_000_000, (Line("ppo"),), seeds),
+    }
+
+
+def of_atari(game: str) -> dict[str, Figure]:
+    """Return the figures of a game of Atari: policy gradients, and the family of DQN."""
+    actors = (
+        Line("a2c"),
+        Line("a2c_lstm"),
+        Line("a2c", TWO_CORES + "--replicas 2", label="a2c_two_replicas"),
+        Line("ppo"),
+    )
+    learners = ("dqn", "double_dqn", "c51", "qrdqn", "iqn", "rainbow", "r2d1")
+    key = game.lower()
+    return {
+        f"{key}_pg": Figure(f"ALE/{game}-v5", 10_000_000, actors, seeds=2),
+        f"{key}_dqn": Figure(f"ALE/{game}-v5", 2_000_000, tuple(map(Line, learners)), seeds=2),
+    }
+
+
+FIGURES: dict[str, Figure] = {
+    "cartpole": Figure(
+        "CartPole-v1", 100_000, (Line("ppo"), Line("a2c"), Line("dqn"), Line("discrete_sac"), Line("cmaes"))
+    ),
+    "cartpole_pqn": Figure("CartPole-v1", 500_000, (Line("pqn", reference="495, its authors"),)),
+    "pendulum": Figure("Pendulum-v1", 20_000, (Line("sac"), Line("td3"), Line("ddpg"), Line("crossq"))),
+    "halfcheetah_100k": Figure(
+        "HalfCheetah-v5",
+        100_000,
+        (
+            Line("sac"),
+            Line("crossq", reference="8,112 with 512 units, XQC's authors"),
+            Line("simba"),
+            Line("simbav2"),
+        ),
+    ),
+    "dog_stand": Figure(
+        "dm_control/dog-stand-v0",
+        100_000,
+        (
+            Line("sac", reference="31, SimbaV2's authors"),
+            Line("simba", reference="144, SimbaV2's authors"),
+            Line("simbav2", reference="260, SimbaV2's authors"),
+        ),
+    ),
+    "asynchronous": Figure(
+        "Pendulum-v1",
+        20_000,
+        (
+            Line("sac"),
+            Line("sac", TWO_CORES + "--lag 1", label="sac_lag_1"),
+            Line("sac", TWO_CORES + "--lag free", label="sac_lag_free"),
+        ),
+    ),
+    **{key: x for task in ("HalfCheetah", "Hopper", "Walker2d", "Ant") for key, x in of_mujoco(task).items()},
+    **{key: x for game in ("Pong", "Breakout") for key, x in of_atari(game).items()},
+}
+
+
+def run(keys: Iterable[str], hours: float, runs_at_once: int | None) -> bool:
+    """Run the lines of figures one after another; return whether all runs have finished."""
+    end, complete = time.monotonic() + 3600 * hours, True
+    for key in keys:
+        for line in FIGURES[key].lines:
+            left = end - time.monotonic()
+            command = FIGURES[key].command(key, line, runs_at_once)
+            if left <= 0 or not finishes([sys.executable, "-m", "rlpyt", *command], left):
+                complete = False
+    return complete
+
+
+def finishes(command: list[str], seconds: float) -> bool:
+    """Run a command; after so many seconds let it stop in order. Return whether it has come to its end without that."""
+    process = subprocess.Popen(command, cwd=ROOT)
+    try:
+        return process.wait(None if math.isinf(seconds) else seconds) == 0
+    except subprocess.TimeoutExpired:
+        return False
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+
+
+def report(keys: Iterable[str]) -> None:
+    """Write the page and the pictures of the figures that have runs; those of the others stay as they are."""
+    text = PAGE.read_text()
+    parts = text.partition(BEGIN)[2].partition(END)[0].split("\n## ")[1:]
+    blocks = {part.partition("\n")[0]: part for part in parts}
+    for key in keys:
+        if (lines := table(key)) is not None:
+            blocks[key] = "\n".join([key, "", *lines, ""])
+            picture(key)
+    body = "".join(f"\n## {blocks[key].strip()}\n" for key in FIGURES if key in blocks)
+    PAGE.write_text(text.partition(BEGIN)[0] + BEGIN + "\n" + body + "\n" + END + text.partition(END)[2])
+
+
+def table(key: str) -> list[str] | None:
+    """Return the lines of a figure's part of the page; None without a finished run."""
+    figure = FIGURES[key]
+    rows = []
+    for line in figure.lines:
+        folder = DATA / key / line.name
+        runs = [one for one in find_runs(folder) if one.finished] if folder.exists() else []
+        if runs:
+            command = shlex.join(["rlpyt", *figure.command(key, line)])
+            rows.append(f"| {line.name} | {score(runs)} | {len(runs)} | {line.reference} | `{command}` |")
+    if not rows:
+        return None
+    return [
+        f"{figure.env}, {figure.n_steps:,.0f} steps. ![curves](figures/{key}.png)",
+        "",
+        "| method | return | seeds | reference | command |",
+        "|---|---|---|---|---|",
+        *rows,
+    ]
+
+
+def score(runs: Sequence[RunResult]) -> str:
+    """Return the mean over runs of their evaluations in the last tenth, with its interval."""
+    mean, low, high = (float(x[0]) for x in mean_interval([[one.final("ReturnAverage")] for one in runs]))
+    return f"{mean:,.4g}" + ("" if math.isnan(low) else f" ({low:,.4g} to {high:,.4g})")
+
+
+def picture(key: str) -> None:
+    """Draw the curves of a figure."""
+    PICTURES.mkdir(exist_ok=True)
+    plot_curves(read_study(DATA / key)).savefig(PICTURES / f"{key}.png", dpi=80)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the options, run, report; return 0 if all runs have finished."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figures", nargs="*", metavar="FIGURE", help="those of --list; all of them without one")
+    parser.add_argument("--list", action="store_true", help="print the figures with their commands")
+    parser.add_argument("--hours", type=float, default=math.inf, help="after which runs are stopped, to go on later")
+    parser.add_argument("--runs-at-once", type=int, help="one for each core otherwise")
+    parser.add_argument("--report", action="store_true", help="run nothing, and write the page")
+    args = parser.parse_args(arguments)
+    keys = args.figures or list(FIGURES)
+    if unknown := [key for key in keys if key not in FIGURES]:
+        parser.error(f"there is no figure {', '.join(unknown)}; expected some of {', '.join(FIGURES)}.")
+    if args.list:
+        for key in keys:
+            for line in FIGURES[key].lines:
+                print(f"{key:<18} {shlex.join(['rlpyt', *FIGURES[key].command(key, line)])}")
+        return 0
+    complete = args.report or run(keys, args.hours, args.runs_at_once)
+    report(keys)
+    return 0 if complete else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
