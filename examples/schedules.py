@@ -53,6 +53,7 @@ CONTINUOUS: dict[str, Any] = dict(
     q_learning_rate=Cosine(1e-3, 3e-4),
     q_target_clip=Linear(500.0, 2_000.0),
     policy_update_interval=Piecewise([0, 5_000], [1, 2], interpolation="step"),
+    reset_interval=Linear(5_000, 10_000),
 )
 ALGORITHMS: dict[str, Any] = dict(
     ppo=lambda: PPO(
@@ -69,6 +70,8 @@ ALGORITHMS: dict[str, Any] = dict(
     dqn=lambda: DQN(
         **REPLAY,
         delta_clip=Linear(10.0, 1.0),
+        munchausen=Linear(0.0, 0.9),
+        munchausen_tau=Exponential(0.3, 0.03),
         eps_schedule=lambda step: min(1.0, step / 5_000),  # how far exploration has gone, from 0 to 1
     ),
     r2d1=lambda: R2D1(**REPLAY, batch_T=8, warmup_T=4, store_rnn_state_interval=4, batch_B=Linear(4, 8)),

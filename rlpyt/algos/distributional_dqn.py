@@ -118,7 +118,8 @@ def _quantile_losses(
     hyper: Hyper,
 ) -> LossAndErrors:
     """Return the quantile regression loss of each row, and the absolute TD error of the mean."""
-    quantiles, own = select_at_indexes(batch.action, online), dict[str, torch.Tensor]()
+    quantiles = select_at_indexes(batch.action, online)
+    own: dict[str, torch.Tensor] = {}  # torch cannot compile a call of dict[str, ...]
     if hyper.munchausen is None:
         y = algo.backup(batch, double_q_value(next_target, greedy_q(algo.agent, outputs)))
     else:

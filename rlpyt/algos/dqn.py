@@ -190,7 +190,8 @@ class DQN(ReplaySettings, EpsilonSettings, RlAlgorithm[QAgent]):
             outputs: of the networks at the rows of the batch.
             hyper: the hyper-parameters as they stand.
         """
-        values, own = self.agent.values, dict[str, torch.Tensor]()
+        values = self.agent.values
+        own: dict[str, torch.Tensor] = {}  # torch cannot compile a call of dict[str, ...]
         if hyper.munchausen is None:
             next_output = double_q_value(outputs.next_target, greedy_q(self.agent, outputs))
             target = values.bootstrap(next_output, partial(self.backup, batch))

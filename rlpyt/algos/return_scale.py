@@ -36,15 +36,8 @@ class ReturnScale:
         self._moments = torch.zeros(3, dtype=torch.float64)  # number, sum, and sum of squares of R
         self._largest = torch.zeros(1)
         self._running = torch.zeros(B)  # of the episodes that go on
-
-    @property
-    def factor(self) -> float:
+        self.factor = 1.0
         """By which rewards are multiplied; 1 before the first row."""
-        n, total, squares = self._moments.tolist()
-        if not n:
-            return 1.0
-        deviation = math.sqrt(max(squares / n - (total / n) ** 2, _LEAST_VAR))
-        return 1.0 / max(deviation, 0.0 if self._limit is None else float(self._largest) / self._limit)
 
     def take_in(self, samples: Samples, discount: float) -> None:
         """Let the rows [T, B] of a batch of the sampler count."""
@@ -57,6 +50,7 @@ class ReturnScale:
         self._moments += self._replicas.total(torch.stack([torch.tensor(float(len(R))), R.sum(), R.square().sum()]))
         largest = R.abs().max().reshape(1).float() if len(R) else torch.zeros(1)
         self._largest = torch.maximum(self._largest, self._replicas.largest(largest))
+        self._set_factor()
 
     def scaled(self, batch: Buffer) -> Buffer:
         """Return a batch of a replay with scaled returns."""
@@ -71,3 +65,10 @@ class ReturnScale:
         self._moments, self._largest, self._running = (
             state_dict[name].clone() for name in ("moments", "largest", "running")
         )
+        self._set_factor()
+
+    def _set_factor(self) -> None:
+        n, total, squares = self._moments.tolist()
+        if n:
+            deviation = math.sqrt(max(squares / n - (total / n) ** 2, _LEAST_VAR))
+            self.factor = 1.0 / max(deviation, 0.0 if self._limit is None else float(self._largest) / self._limit)

@@ -25,6 +25,7 @@ ON_THE_CPU = {
     "algos/policy_gradient.py one_update": "whether a row of the samples is valid",
     "algos/minibatching.py Minibatching.rows": "the valid rows of the samples",
     "algos/dqn.py NewErrors.__call__": "flags of the samples",
+    "algos/return_scale.py ReturnScale._set_factor": "sums of the rewards of the samples",
     "models/recurrent.py RecurrentCore.forward": "where episodes start, of the samples or the replay's batch",
     "models/recurrent.py Pieces.__init__": "the same",
     "models/recurrent.py RecurrentCore._unroll_packed": "the same",
