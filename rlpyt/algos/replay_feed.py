@@ -405,7 +405,7 @@ def _return_scale(algo: ReplaySettings, run: Run) -> ReturnScale | None:
     if run.lock.shared:
         raise ValueError(
             f"{type(algo).__name__}: normalize_reward is True, and another process appends to the replay; expected a "
-            "runner that collects and learns in turn. Use another runner than AsyncRl, or scale the rewards by hand."
+            'learner that appends itself. Give AsyncRl lag=1 in the place of "free", or scale the rewards by hand.'
         )
     return ReturnScale(run.batch_spec.B, algo.return_limit, run.replicas)
 
