@@ -292,6 +292,9 @@ def main(argv: list[str] | None = None) -> int:
     slow = []
     print(f"{'hot path':<12} {'us':>9} {'ratio':>6} {'expected':>9} {'slower by':>10}")
     for name in parser.parse_args(argv).only:
+        if name == "compiled_sac" and " " in torch.__path__[0]:
+            print(f"{name:<12} left out: torch compiles nothing below a folder with a blank in its name")
+            continue
         with silent_context():  # whose plans nobody asked for
             pair, limit = PATHS[name](), SLOWER * EXPECTED[name]
         for _ in range(TRIES):
