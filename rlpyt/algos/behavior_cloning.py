@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from rlpyt.core import Agent, PolicyAgent, QpgPolicyAgent
+from rlpyt.core import Agent, ChoiceAgent, PolicyAgent, QpgPolicyAgent
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.replays import StoredData
 from rlpyt.types import StateDict
@@ -80,6 +80,9 @@ def _loss(agent: Agent, inputs: tuple[Buffer, ...], action: Buffer) -> torch.Ten
         loss: torch.Tensor = -distribution.log_prob(action, agent(*inputs)[0]).mean()
         return loss
     output, units = agent.pi(agent.features(*inputs)), distribution.encode(action)
+    if isinstance(agent, ChoiceAgent):
+        loss = -distribution.log_prob(action, distribution.DistInfo(output)).mean()
+        return loss
     if isinstance(output, torch.Tensor):
         return (output - units).square().sum(-1).mean()
     inside = distribution.decode(units.clamp(-_MOST_UNITS, _MOST_UNITS))

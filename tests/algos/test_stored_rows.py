@@ -15,6 +15,7 @@ from rlpyt.agents import (
     CatDqnAgent,
     CategoricalPgAgent,
     DdpgAgent,
+    DiscreteSacAgent,
     DqnAgent,
     GaussianPgAgent,
     IqnAgent,
@@ -212,7 +213,8 @@ def test_runs_that_are_refused() -> None:
 # ---- cloned policies ----
 
 
-def test_a_categorical_policy_takes_on_the_frequencies_of_the_actions() -> None:
+@pytest.mark.parametrize("AgentCls", [CategoricalPgAgent, DiscreteSacAgent])
+def test_a_categorical_policy_takes_on_the_frequencies_of_the_actions(AgentCls: Any) -> None:
     n = 400
     env_spaces = EnvSpaces(spaces.Discrete(2), spaces.Discrete(3))
     rng = np.random.default_rng(0)
@@ -228,10 +230,12 @@ def test_a_categorical_policy_takes_on_the_frequencies_of_the_actions() -> None:
         truncated=~ends,
         next_observations=state,
     )
-    agent = CategoricalPgAgent(model_kwargs=dict(hidden_sizes=[16]))
+    agent = AgentCls(model_kwargs=dict(hidden_sizes=[16]))
     clone_behavior(agent, data, n_updates=150, batch_size=400, learning_rate=2e-2)
     inputs = torch.tensor([0, 1]), torch.zeros(2, dtype=torch.int64), torch.zeros(2)
-    prob = agent(*inputs)[0].logits.softmax(-1)
+    is_pg = isinstance(agent, CategoricalPgAgent)
+    logits = agent(*inputs)[0].logits if is_pg else agent.pi(agent.features(*inputs))
+    prob = logits.softmax(-1)
     frequency = np.bincount(actions[state == 0], minlength=3) / (n // 2)
     assert prob[0].tolist() == pytest.approx(frequency, abs=0.06)
     assert prob[1, 2] > 0.95
