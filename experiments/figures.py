@@ -1,6 +1,6 @@
 """Figures of learning, as papers show them: studies over seeds, run over as many sittings as it takes.
 
-    make figures                                              (all of them: months of a core)
+    make figures                                              (all of them, in many sittings)
     make figures ARGS="cartpole pendulum --hours 2"           (these, or what two hours are enough for)
     python -m experiments.figures --list
     python -m experiments.figures --report                    (the page and pictures of what there is)
@@ -180,9 +180,7 @@ def table(key: str) -> list[str] | None:
     figure = FIGURES[key]
     rows = []
     for line in figure.lines:
-        folder = DATA / key / line.name
-        runs = [one for one in find_runs(folder) if one.finished] if folder.exists() else []
-        if runs:
+        if runs := finished(key, line):
             command = shlex.join(["rlpyt", *figure.command(key, line)])
             rows.append(f"| {line.name} | {score(runs)} | {len(runs)} | {line.reference} | `{command}` |")
     if not rows:
@@ -196,6 +194,12 @@ def table(key: str) -> list[str] | None:
     ]
 
 
+def finished(key: str, line: Line) -> list[RunResult]:
+    """Return the finished runs of a line."""
+    folder = DATA / key / line.name
+    return [one for one in find_runs(folder) if one.finished] if folder.exists() else []
+
+
 def score(runs: Sequence[RunResult]) -> str:
     """Return the mean over runs of their evaluations in the last tenth, with its interval."""
     mean, low, high = (float(x[0]) for x in mean_interval([[one.final("ReturnAverage")] for one in runs]))
@@ -203,9 +207,10 @@ def score(runs: Sequence[RunResult]) -> str:
 
 
 def picture(key: str) -> None:
-    """Draw the curves of a figure."""
+    """Draw the curves of a figure, of the lines that its table has."""
     PICTURES.mkdir(exist_ok=True)
-    plot_curves(read_study(DATA / key)).savefig(PICTURES / f"{key}.png", dpi=80)
+    folders = [DATA / key / line.name for line in FIGURES[key].lines if finished(key, line)]
+    plot_curves(read_study(folders)).savefig(PICTURES / f"{key}.png", dpi=80)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

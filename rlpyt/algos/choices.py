@@ -7,17 +7,11 @@ from __future__ import annotations
 
 import torch
 
-from rlpyt.algos.replay_rows import Outputs, legal_at_rows, mean_loss
+from rlpyt.algos.replay_rows import Outputs, legal_at_rows, log_policy, mean_loss
 from rlpyt.core import ChoiceAgent
-from rlpyt.functional import clipped_double_q, expected_soft_value, mask_illegal
+from rlpyt.functional import clipped_double_q, expected_soft_value
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.types import AgentInputs
-
-
-def log_policy(agent: ChoiceAgent, features: AgentInputs, legal: torch.Tensor | None) -> torch.Tensor:
-    """Return log-probabilities [.., A] float32 of all actions at rows of features; illegal ones have -infinity."""
-    logits = agent.pi(features).float()
-    return (logits if legal is None else mask_illegal(logits, legal)).log_softmax(-1)
 
 
 @torch.no_grad()
@@ -32,7 +26,7 @@ def value_of_choices(
         drawn: indexes of the networks whose smallest value counts; None of all.
         alpha: weight of the entropy.
     """
-    log_prob = log_policy(agent, outputs.next_online, outputs.next_legal)
+    log_prob = log_policy(agent.pi(outputs.next_online), outputs.next_legal)
     q = agent.values.mean(agent.target_all_q(outputs.next_target))
     return expected_soft_value(clipped_double_q(q if drawn is None else q[drawn]), log_prob, alpha)
 
@@ -46,7 +40,7 @@ def policy_loss_of_choices(
     warmup_T: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the loss of the policy at rows of features, and of each row minus its entropy, and the largest entropy."""
-    log_prob = log_policy(agent, features, legal_at_rows(agent, batch, warmup_T))
+    log_prob = log_policy(agent.pi(features), legal_at_rows(agent, batch, warmup_T))
     with torch.no_grad():
         q = agent.values.mean(agent.all_q(features))
         q = q.mean(0) if q_of_policy == "mean" else clipped_double_q(q)

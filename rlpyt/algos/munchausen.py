@@ -9,9 +9,9 @@ from typing import ClassVar, Protocol
 
 import torch
 
-from rlpyt.algos.replay_rows import Outputs, legal_at_rows
+from rlpyt.algos.replay_rows import Outputs, legal_at_rows, log_policy
 from rlpyt.core import QAgent
-from rlpyt.functional import expected_soft_value, mask_illegal, select_at_indexes
+from rlpyt.functional import expected_soft_value, select_at_indexes
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
 
@@ -52,9 +52,9 @@ def munchausen_target(
         bonus: [M] or [T, M], from `munchausen * lowest` to 0.
     """
     agent, tau = algo.agent, hyper.munchausen_tau
-    log_pi = _log_policy(agent.q_values(outputs.target), tau, legal_at_rows(agent, batch, int(algo.warmup_T)))
+    log_pi = log_policy(agent.q_values(outputs.target) / tau, legal_at_rows(agent, batch, int(algo.warmup_T)))
     bonus = hyper.munchausen * (tau * select_at_indexes(batch.action, log_pi)).clamp(algo.munchausen_lowest, 0.0)
-    next_log_pi = _log_policy(agent.q_values(outputs.next_target), tau, outputs.next_legal)
+    next_log_pi = log_policy(agent.q_values(outputs.next_target) / tau, outputs.next_legal)
     if next_values.dim() > next_log_pi.dim():
         values, next_log_pi = next_values.movedim(-1, 0), next_log_pi.expand(next_values.shape[-1], *next_log_pi.shape)
         next_value = expected_soft_value(values, next_log_pi, tau).movedim(0, -1)
@@ -79,9 +79,3 @@ def check_munchausen(algo: _Learner) -> None:
     for name, why in others.items():
         if getattr(algo, name) not in (None, False):
             raise ValueError(f"{who}: munchausen and {name} are set; expected one of them, as {why}. Leave one out.")
-
-
-def _log_policy(q: torch.Tensor, tau: float | torch.Tensor, legal: torch.Tensor | None) -> torch.Tensor:
-    """Return the log-probabilities [.., A] of all actions; illegal ones have -infinity."""
-    q = q.float() if legal is None else mask_illegal(q.float(), legal)
-    return (q / tau).log_softmax(-1)

@@ -12,13 +12,13 @@ from rlpyt.algos.base import Descents, RlAlgorithm
 from rlpyt.algos.compiled_update import CompiledUpdate
 from rlpyt.algos.loss_after import Learner, LossAfter
 from rlpyt.algos.metrics import Numbers, tensors_and_metrics
+from rlpyt.algos.return_scale import running_returns
 from rlpyt.core import Agent, PolicyAgent, QAgent, Remark
 from rlpyt.functional import (
     ScheduleLike,
     episode_start_from_valid,
     generalized_advantage_estimation,
     mean_perplexity,
-    running_return,
     valid_mean,
     value_loss,
     zero_invalid,
@@ -262,10 +262,7 @@ class RewardScale:
     @torch.no_grad()
     def __call__(self, env: Any, hyper: Hyper) -> torch.Tensor:
         """Return the rewards [T, B] scaled by the agent's statistics, which take the batch in first."""
-        # A row that is not valid starts a new episode; after a lost one nothing else tells.
-        done = env.terminated | env.truncated | ~env.valid
-        running = running_return(env.reward, done, self.running_return, discount=hyper.discount)
-        self.running_return = running[-1].masked_fill(done[-1], 0.0)
+        running, self.running_return = running_returns(env, self.running_return, hyper.discount)
         rms = self._agent.reward_rms
         rms.update(running, env.valid)
         scale = rms.var.clamp(min=rms.var_clip).rsqrt().float()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from rlpyt.core import Agent
-from rlpyt.functional import valid_mean
+from rlpyt.functional import mask_illegal, valid_mean
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.utils.arrays import buffer_func
 
@@ -86,6 +86,12 @@ def legal_at_rows(agent: Agent, batch: Buffer, warmup_T: int) -> torch.Tensor | 
     if not is_of_sequences(batch):
         return masks.legal(batch.agent_inputs.observation)
     return masks.legal(batch.all_inputs.observation[warmup_T : warmup_T + len(batch.action)])
+
+
+def log_policy(logits: torch.Tensor, legal: torch.Tensor | None) -> torch.Tensor:
+    """Return log-probabilities [.., A] float32 of all actions; illegal ones have -infinity."""
+    logits = logits.float()
+    return (logits if legal is None else mask_illegal(logits, legal)).log_softmax(-1)
 
 
 def bootstrap_rows(steps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

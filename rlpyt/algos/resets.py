@@ -32,19 +32,21 @@ class Resets:
     """
 
     def __init__(self, algo: AnyAlgorithm, names: Sequence[str], seed: int) -> None:
-        self._algo, self.seed = algo, seed
-        networks = algo.agent.networks
-        targets = {name.partition(".")[0] for name, _ in networks.targets}
-        known = [*networks.acting, *(name for name in networks.learning if name not in targets)]
-        self._names = list(names) or known
-        for name in self._names:
+        self._algo, self._names, self.seed = algo, names, seed
+        for name in names:
             try:
-                networks.named(name)
+                algo.agent.networks.named(name)
             except AttributeError:
                 raise ValueError(
-                    f"{type(algo).__name__}: reset_networks has {name!r}; expected {', '.join(known)}, or a part of "
-                    'one of them, such as "model.head".'
+                    f"{type(algo).__name__}: reset_networks has {name!r}; expected {', '.join(self._all())}, or a part "
+                    'of one of them, such as "model.head".'
                 ) from None
+
+    def _all(self) -> list[str]:
+        """Return the names of the networks that follow no other."""
+        networks = self._algo.agent.networks
+        targets = {name.partition(".")[0] for name, _ in networks.targets}
+        return [*networks.acting, *(name for name in networks.learning if name not in targets)]
 
     @torch.no_grad()
     def reset(self) -> None:
@@ -56,7 +58,7 @@ class Resets:
             torch.manual_seed(stream_seed(self.seed, Role.MODEL, algo.update_counter))
             fresh.initialize(algo.agent.env_spaces)
         new: set[nn.Parameter] = set()
-        for name in self._names:
+        for name in self._names or self._all():
             for own, drawn in zip(networks.named(name).modules(), fresh.networks.named(name).modules(), strict=True):
                 if weights := own._parameters:
                     _copy(weights, drawn._parameters)

@@ -14,6 +14,14 @@ from rlpyt.utils.replicas import Replicas
 _LEAST_VAR = 1e-6  # of R, to divide by
 
 
+def running_returns(env: Buffer, previous: torch.Tensor, discount: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sums [T, B] up to each row of `samples.env`, and those [B] that the next batch goes on from."""
+    # A row that is not valid starts a new episode; after a lost one nothing else tells.
+    done = env.terminated | env.truncated | ~env.valid
+    running = running_return(env.reward, done, previous, discount=discount)
+    return running, running[-1].masked_fill(done[-1], 0.0)
+
+
 class ReturnScale:
     """Factor of the rewards, which follows the discounted sums of them up to each row that was collected.
 
@@ -41,12 +49,8 @@ class ReturnScale:
 
     def take_in(self, samples: Samples, discount: float) -> None:
         """Let the rows [T, B] of a batch of the sampler count."""
-        env = samples.env
-        # A row that is not valid starts a new episode; after a lost one nothing else tells.
-        done = env.terminated | env.truncated | ~env.valid
-        running = running_return(env.reward, done, self._running, discount=discount)
-        self._running = running[-1].masked_fill(done[-1], 0.0)
-        R = running[env.valid].double()
+        running, self._running = running_returns(samples.env, self._running, discount)
+        R = running[samples.env.valid].double()
         self._moments += self._replicas.total(torch.stack([torch.tensor(float(len(R))), R.sum(), R.square().sum()]))
         largest = R.abs().max().reshape(1).float() if len(R) else torch.zeros(1)
         self._largest = torch.maximum(self._largest, self._replicas.largest(largest))

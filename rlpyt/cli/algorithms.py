@@ -200,7 +200,7 @@ def btr(env: Environment) -> Parts:
     algo = algos.IQN(
         **parts,
         batch_size=256,
-        replay_ratio=4,  # an update for each row of 64 environments
+        replay_ratio=4,  # an update for each step of the 64 environments
         min_steps_learn=200_000,
         discount=0.997,
         learning_rate=1e-4,
@@ -320,10 +320,7 @@ def crossq(env: Environment) -> Parts:
 
 
 def simba(env: Environment, version: int = 1) -> Parts:
-    """Return SAC with the networks of SimBa or SimbaV2: Lee et al. 2024 and 2025, who have values of 512 units.
-
-    Here they have 128.
-    """
+    """Return SAC with the networks of SimBa or SimbaV2: Lee et al. 2024 and 2025, with 128 units for their 512."""
     rate: float | str = 1e-4 if version == 1 else "lin_1e-4_5e-5"
     own: Values = dict(OptimCls=torch.optim.AdamW, optim_kwargs=dict(weight_decay=1e-2))
     algo = algos.SAC(
