@@ -172,8 +172,7 @@ def test_a_job_whose_run_another_one_has_ends(job, capfd):
 
 @pytest.mark.parametrize("then", [RUNS, JobState("PENDING", "BeginTime")], ids=["refused", "lost answer"])
 def test_where_slurm_does_not_requeue_the_launcher_is_told(job, monkeypatch, then):
-    states = iter([RUNS, RUNS, then])  # at the signal, at the end of the run, and after the refusal
-    monkeypatch.setattr(of_job, "states_of", lambda _: {"1": next(states)})
+    monkeypatch.setattr(of_job, "states_of", lambda _: {"1": then if job.saved_when_requeued else RUNS})
     job.refusal = "Requested operation is presently disabled"
     assert (job(SAVES, USR2), job.told) == (85, 85 if then is RUNS else None)
     assert (f"cannot be queued again ({job.refusal})" in job.printed) == (then is RUNS)

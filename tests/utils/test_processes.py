@@ -255,6 +255,7 @@ def test_a_worker_that_obeys_sigterm_ends_by_it():
 
 
 def other_code(connection: Any) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a fork has the handlers of all that ran here before, as Ray's
     connection.send(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
     time.sleep(3600)
 
