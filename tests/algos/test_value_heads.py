@@ -18,13 +18,14 @@ from rlpyt.agents import (
     IqnAgent,
     MujocoFfAgent,
     PgAgent,
+    PqnAgent,
     R2d1Agent,
     RecurrentCategoricalPgAgent,
     RecurrentSacAgent,
     SacAgent,
     Td3Agent,
 )
-from rlpyt.algos import A2C, DDPG, DQN, PPO, QRDQN, R2D1, SAC, TD3, CategoricalDQN, VTrace
+from rlpyt.algos import A2C, DDPG, DQN, PPO, PQN, QRDQN, R2D1, SAC, TD3, CategoricalDQN, VTrace
 from rlpyt.algos.policy_gradient import loss_of_values
 from rlpyt.algos.replay_rows import Outputs
 from rlpyt.functional import (
@@ -236,6 +237,7 @@ RUNS: dict[str, Any] = {
     "PPO": (PPO, {}, PgAgent, dict(model_kwargs=SMALL), BOX),
     "PPO LSTM": (PPO, {}, RecurrentCategoricalPgAgent, dict(model_kwargs=dict(SMALL, rnn_size=6)), None),
     "VTrace": (VTrace, {}, PgAgent, dict(model_kwargs=SMALL), None),
+    "PQN": (PQN, dict(minibatches=2), PqnAgent, dict(model_kwargs=SMALL), None),
 }
 
 
