@@ -33,7 +33,8 @@ from rlpyt.runners import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers import SerialSampler
 from rlpyt.settings import scheduled
 from rlpyt.utils.affinity import Affinity
-from tests import names_page, rooms_drawing
+from tests import names_page, pictures, rooms_drawing
+from tests.drawing import FOLDER, Drawing
 from tests.markdown import PAGES, ROOT, quoted, split, tables
 from tests.toy_envs import CountingEnv
 
@@ -52,7 +53,23 @@ RLMODELS = """
     critic_lr_scheduler_fn steps_per_update discount_rate td_steps max_memory_size individuals_by_gen episodes_by_ind
     n_generations max_ts_by_episode alpha_mu alpha_cm beta_mu beta_cm fit n_episodes mean_trace max_trace Agent SumTree
 """
-"""Names on the page for its users that are none here."""
+STABLE_BASELINES3 = """
+    n_steps n_envs DummyVecEnv SubprocVecEnv total_timesteps policy_kwargs net_arch VecNormalize VecFrameStack
+    AtariWrapper Monitor MaskablePPO RecurrentPPO HerReplayBuffer EvalCallback StopTrainingOnRewardThreshold
+    CheckpointCallback tensorboard_log predict evaluate_policy use_sde n_epochs gamma clip_range clip_range_vf
+    ent_coef vf_coef max_grad_norm buffer_size learning_starts train_freq gradient_steps tau
+    exploration_fraction exploration_initial_eps exploration_final_eps policy_delay action_noise
+    target_policy_noise n_critics optimize_memory_usage
+"""
+CLEANRL = """
+    ppo.py parse_args make_env SyncVectorEnv obs actions logprobs num_steps writer.add_scalar tau autotune alpha
+"""
+OF_OTHERS = {
+    "from_rlmodels.md": RLMODELS,
+    "from_stable_baselines3.md": STABLE_BASELINES3,
+    "from_cleanrl.md": CLEANRL,
+}
+"""Names on the pages for users of other libraries that are none here."""
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 every_algorithm = pytest.mark.parametrize("AlgoCls", ALGORITHMS, ids=lambda AlgoCls: AlgoCls.__name__)
 
@@ -217,7 +234,7 @@ def test_names_in_tables_exist(page: Path, public_names: set[str], columns: dict
     ]
     before: list[Iterable[str]] = [*NAMES.values(), *OLD_METHODS.values(), *OLD_ATTRIBUTES.values(), SETTINGS]
     before += [STUDIES, *STUDIES.values(), *RENAMED.values()]
-    before += [RLMODELS.split()] if page.name == "from_rlmodels.md" else []
+    before += [OF_OTHERS.get(page.name, "").replace(".", " ").split()]
     known = public_names.union(*columns.values(), *metrics, [f.name for f in fields(Affinity)], *before)
     cells = [cell for table in tables(page) for row in table for cell in row]
     names = [re.sub(r"\(.*\)$", "", token) for cell in cells for token in quoted(cell)]
@@ -311,9 +328,16 @@ def test_page_has_the_public_names() -> None:
     assert names_page.PAGE.read_text() == names_page.rendered(), "write it again: python -m tests.names_page"
 
 
-def test_page_has_the_drawing_of_the_rooms() -> None:
-    on_page = rooms_drawing.drawn(rooms_drawing.PAGE.read_text())
-    assert on_page == rooms_drawing.rendered(rooms_drawing.arrows()), "draw it again: python -m tests.rooms_drawing"
+def test_picture_has_the_imports_of_the_rooms() -> None:
+    drawn = rooms_drawing.rendered(rooms_drawing.arrows())
+    assert rooms_drawing.PICTURE.read_text() == drawn, "draw it again: python -m tests.rooms_drawing"
+
+
+@pytest.mark.parametrize("picture", pictures.PICTURES, ids=lambda picture: picture.__name__)
+def test_pictures_are_those_of_the_code(picture: Callable[[], Drawing]) -> None:
+    file = FOLDER / f"{picture.__name__}.svg"
+    assert file.read_text() == picture().svg(), "draw it again: python -m tests.pictures"
+    assert any(f"pictures/{file.name})" in page.read_text() for page in PAGES)
 
 
 def test_page_has_the_keys_of_affinity() -> None:
