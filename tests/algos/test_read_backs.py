@@ -33,7 +33,7 @@ ON_THE_CPU = {
     "models/cut_lstm.py _Unroll.forward": "the same, in an unroll that is for the CPU alone",
 }
 """Reads of what is on the CPU on every device; all of rlpyt/replays is such."""
-PRIORITIES = "algos/replay_feed.py ReplayFeed.update_priorities"  # by which the replay on the CPU draws
+PRIORITIES = "algos/replay_feed.py ReplayDraws.set_priorities"  # by which the replay on the CPU draws
 TARGET_KL = "algos/ppo.py PPO.learn"  # once an epoch where target_kl is set
 
 

@@ -64,7 +64,7 @@ def test_nothing_waits_for_the_device_inside_an_update(case, device, no_waiting,
         def update_priorities(batch: Any, td_abs_error: torch.Tensor, hyper: Any) -> torch.Tensor:
             """Priorities go back to the CPU, where the index is: the one wait of an update, unless they may be late."""
             before = torch.cuda.get_sync_debug_mode() if torch.cuda.is_available() else 0
-            if before and algo.prioritized_replay and not algo.feed.draws_ahead:
+            if before and algo.prioritized_replay and not algo.feed.draws.may_be_ahead:
                 torch.cuda.set_sync_debug_mode("default")
             try:
                 return original(batch, td_abs_error, hyper)

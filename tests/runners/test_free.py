@@ -109,7 +109,7 @@ def test_every_kind_of_replay_is_shared(case, ahead, tmp_path):
     algo, agent = CASES[case]()
     parts = algo.replace(**folder, **ahead, **late), agent
     runner: Any = run(tmp_path, parts, sampler, free, n_steps=400)
-    assert runner.algo.feed.draws_ahead == bool(ahead)
+    assert runner.algo.feed.draws.may_be_ahead == bool(ahead)
     assert runner.algo.update_counter > 0
     assert runner.algo.replay.check_valid() == (True, "")
     assert runner.algo.replay.storage.written == 400 // 4
