@@ -12,7 +12,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
-SOME = "is_strict or replay_on_the_device or (updates and (PPO or Rainbow or SAC)) or (act and RecurrentCategorical)"
+SOME = (
+    "is_strict or replay_on_the_device or simulator or (updates and (PPO or Rainbow or SAC)) "
+    "or (act and RecurrentCategorical)"
+)
 
 
 @pytest.mark.timeout(400)

@@ -13,12 +13,18 @@ from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.epsilon import EpsilonSettings, epsilon_numbers, explore, with_epsilon
 from rlpyt.algos.metrics import Numbers, stack_metrics
 from rlpyt.algos.minibatching import Minibatching, MinibatchSettings, n_epochs
-from rlpyt.algos.policy_gradient import UpdateRows, loss_of_values, rows_on_device, step_down
+from rlpyt.algos.policy_gradient import (
+    UpdateRows,
+    episode_starts,
+    loss_of_values,
+    next_values,
+    rows_on_device,
+    step_down,
+)
 from rlpyt.core import Metrics, QAgent
 from rlpyt.functional import (
     CountLike,
     ScheduleLike,
-    episode_start_from_valid,
     lambda_return,
     select_at_indexes,
     valid_mean,
@@ -60,6 +66,7 @@ class PQN(MinibatchSettings, EpsilonSettings, RlAlgorithm[QAgent]):
     """
 
     bootstrap_value: ClassVar[bool] = True
+    needs_final_rows: ClassVar[bool] = False
     agent_kind: ClassVar[str] = "q and no target"
     """Kind that the agent must have: what its network gives."""
     opt_info_fields: ClassVar[tuple[str, ...]] = ("loss", "gradNorm", "tdAbsErr")
@@ -108,15 +115,12 @@ class PQN(MinibatchSettings, EpsilonSettings, RlAlgorithm[QAgent]):
         return stack_metrics(metrics)
 
     def loss_inputs(self, samples: Samples, hyper: Hyper) -> tuple[QRows, Buffer]:
-        """Return a batch with its returns, on the agent's device, and the recurrent state before its first row.
-
-        Row t + 1 holds the observation after row t, the final one of its episode too.
-        """
+        """Return a batch with its returns, on the agent's device, and the recurrent state before its first row."""
         (agent, env), init_rnn_state = rows_on_device(self.agent, samples)
         value = agent.agent_info.value
         return_ = lambda_return(
             env.reward * hyper.reward_scale,
-            torch.cat([value[1:], agent.bootstrap_value]),
+            next_values(value, agent.bootstrap_value, agent.final_value, env.truncated),
             env.terminated,
             env.truncated,
             discount=hyper.discount,
@@ -127,8 +131,7 @@ class PQN(MinibatchSettings, EpsilonSettings, RlAlgorithm[QAgent]):
             action=agent.action,
             return_=return_,
             valid=env.valid,
-            # Stays on the CPU: the recurrent core reads the rows to split at without a synchronisation.
-            episode_start=episode_start_from_valid(samples.env.valid) if self.agent.recurrent else None,
+            episode_start=episode_starts(samples) if self.agent.recurrent else None,
         )
         return inputs, init_rnn_state
 

@@ -10,15 +10,21 @@ from typing import Any
 import pytest
 import torch
 
+from rlpyt.agents import actor
+from rlpyt.algos import PPO
+from rlpyt.samplers import DeviceSampler
 from rlpyt.samplers.weight_store import WeightStore
+from rlpyt.types import Run
 from rlpyt.utils import arrays
 from rlpyt.utils.arrays import buffer_func, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
 from tests.agents.agent_kinds import KINDS, make_agent, random_inputs, spaces_of
 from tests.algos.small_problems import batches, optimize
+from tests.batched_envs import CartPole
 from tests.gpu.gpu_kit import CASES, assert_close, devices_of
 from tests.gpu.test_gpu_acting import acted
 from tests.gpu.test_gpu_updates import wired
+from tests.samplers.test_device_sampler import Greedy
 
 try:
     from tests.gpu.simulated import NAME, SimulatedDevice, content_of, is_of_library
@@ -134,3 +140,40 @@ def test_the_device_is_strict():
             device.waits.clear()
             wait()
             assert device.waits
+
+
+@pytest.mark.parametrize("case", ["final_obs", "final_observation", "reset_mask", "lost", "LSTM"])
+def test_a_simulator_is_stepped_without_a_wait(case, monkeypatch):
+    """Inside a batch nothing waits. After it the number of ended episodes is read, and one copy brings the rest."""
+    # The device has no random streams, so that the actions are those that need none.
+    monkeypatch.setattr(actor, "torch_generator", lambda seed, role, index, device: torch.Generator())
+    recurrent = "LSTM" if case == "LSTM" else False
+    results = []
+    for where in ("cpu", f"{NAME}:0"):
+        with SimulatedDevice() as device:
+            dialect = "final_obs" if recurrent else case
+            kwargs = dict(dialect=dialect, limit=7, device=where)
+            ends = "last_observation" if case == "lost" else "auto"
+            sampler = DeviceSampler(CartPole, kwargs, 16, 5, ends=ends)
+            torch.manual_seed(0)
+            agent = Greedy(recurrent=recurrent and "lstm", model_kwargs=dict(hidden_sizes=8))
+            run = Run(batch_spec=sampler.batch_spec, seed=0, bootstrap_value=True, final_rows=False)
+            sampler.initialize(agent, run)
+            agent.to_device(ComputeSettings(device=where))
+            algo = PPO(epochs=1, minibatches=1 if recurrent else 2)
+            algo.initialize(agent, run)
+            for itr in range(2):
+                device.waits.clear()
+                samples, infos = sampler.obtain_samples(itr)
+                waits = [line for _, line in device.waits]
+                metrics = optimize(algo, itr, samples)
+            assert len(infos) > 5
+            if where != "cpu":
+                assert len(waits) == 2, waits
+                assert "nonzero()" in waits[0]
+                assert ".cpu()" in waits[1]
+                assert devices_of(samples.env._replace(valid=None)) == {NAME}
+            values = [samples.agent.final_value, *metrics.values()]
+            results.append(([content_of(x).clone() for x in values], [info.Length for info in infos]))
+    assert results[0][1] == results[1][1]
+    assert_close(tuple(results[0][0]), tuple(results[1][0]), 1e-5)
