@@ -136,9 +136,10 @@ slurm: venv
 nightly-ray: venv
 	$(BIN)/python -m pytest --timeout 600 -rs tests/nightly/test_lost_head.py
 
+# With more time than in the suite, as torch compiles whole updates in some.
 nightly-tests: venv
-	$(PYTEST) -m "nightly and not ray"
-	$(RAY_TESTS) -m "nightly and ray"
+	$(PYTEST) --timeout 600 -m "nightly and not ray"
+	$(RAY_TESTS) --timeout 600 -m "nightly and ray"
 
 nightly: nightly-tests nightly-environments nightly-ray slurm gravest
 

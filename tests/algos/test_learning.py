@@ -187,9 +187,9 @@ STEPS: dict[str, Any] = dict(entropy_loss_coeff=0.0, normalize_advantage=True)
 COMPOSITE: dict[str, Any] = {  # number of iterations, algorithm, whether recurrent
     "PPO": (20, lambda: PPO(learning_rate=1e-2, ratio_clip=0.2, linear_lr_schedule=False, **STEPS), False),
     "PPO LSTM": (20, lambda: PPO(learning_rate=1e-2, ratio_clip=0.2, linear_lr_schedule=False, **STEPS), True),
-    "A2C": (60, lambda: A2C(learning_rate=3e-2, **STEPS), False),
+    "A2C": (100, lambda: A2C(learning_rate=3e-2, **STEPS), False),
     "A2C LSTM": (60, lambda: A2C(learning_rate=3e-2, **STEPS), True),
-    "VTrace": (60, lambda: VTrace(learning_rate=3e-2, **STEPS), False),
+    "VTrace": (100, lambda: VTrace(learning_rate=3e-2, **STEPS), False),
     "VTrace LSTM": (60, lambda: VTrace(learning_rate=3e-2, **STEPS), True),
 }
 
