@@ -42,10 +42,15 @@ from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.spaces import EnvSpaces
 from tests.algos.small_problems import Metronome, RandomEnv, metronome_values, optimize, set_up, train
 from tests.functional.test_encoded_values import places_by_loops, softmax_by_loops, two_hot_by_loops
+from tests.pairs import crossed, others_nightly
 
 HEADS: list[ValueHead] = [C51(-3, 4, 8), TwoHot(-3, 4, 8), HLGauss(-3, 4, 8), QuantileRegression(5)]
 M, A = 6, 3
 by_name: Any = pytest.mark.parametrize("head", HEADS, ids=lambda head: type(head).__name__)
+
+
+def name_of(value: Any) -> str:
+    return value if isinstance(value, str) else type(value).__name__
 
 
 class Rows(NamedArrayTuple):
@@ -253,8 +258,7 @@ def test_c51_tells_how_much_of_its_targets_is_outside_of_its_range() -> None:
     assert shares[1] == 0.0
 
 
-@by_name
-@pytest.mark.parametrize("kind", RUNS)
+@pytest.mark.parametrize(("kind", "head"), crossed(list(RUNS), HEADS, strength=1), ids=name_of)
 def test_every_algorithm_trains_by_every_head(kind: str, head: Any) -> None:
     Algo, of_algo, Agent, of_agent, action_space = RUNS[kind]
     algo, agent = Algo(**of_algo), Agent(value_head=head, **of_agent)
@@ -276,7 +280,7 @@ def test_every_algorithm_trains_by_every_head(kind: str, head: Any) -> None:
         assert samples.agent.bootstrap_value is None or samples.agent.bootstrap_value.shape == (1, 4)
 
 
-@by_name
+@pytest.mark.parametrize("head", others_nightly(HEADS, (TwoHot(-3, 4, 8), QuantileRegression(5))), ids=name_of)
 def test_values_of_a2c_are_learned(head: Any) -> None:
     """Reward 1 at every step of five, discount 0.5: values 1.9375 at the start to 1 at the end."""
     wide = {"V_min": -1.0, "V_max": 5.0} if isinstance(head, TwoHot) else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from contextlib import nullcontext
 from inspect import signature
 from typing import Any
@@ -20,9 +21,11 @@ pytestmark = pytest.mark.gpu
 N = 5
 
 
-def wired(case: str, device: str, seed: int = 0, n: int = N, **settings: Any) -> tuple[Any, Any, Any]:
+def wired(
+    case: str, device: str, seed: int = 0, n: int = N, cases: Mapping[str, Any] = CASES, **settings: Any
+) -> tuple[Any, Any, Any]:
     """Return algorithm, agent and sampler; the weights follow the seed, wherever they lie."""
-    algo, agent, (EnvCls, env_kwargs) = CASES[case]()
+    algo, agent, (EnvCls, env_kwargs) = cases[case]()
     settings = {"device": device, **settings}
     return (
         algo,

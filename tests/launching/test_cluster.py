@@ -135,10 +135,10 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     ("signum", "says", "saved_when_requeued", "code", "told"),
     [
         (USR2, RUNS, [True], 85, None),
-        (USR1, RUNS, [True], 85, None),
+        pytest.param(USR1, RUNS, [True], 85, None, marks=pytest.mark.nightly),
         (TERM, RUNS, [True], 85, None),
         (USR2, None, [True], 85, None),
-        (TERM, JobState("COMPLETING", "TimeLimit"), [False], 85, None),
+        pytest.param(TERM, JobState("COMPLETING", "TimeLimit"), [False], 85, None, marks=pytest.mark.nightly),
         (TERM, JobState("COMPLETING", restarts=1), [], 85, None),
         (TERM, ENDS, [], 128 + TERM, -TERM),
     ],
