@@ -382,6 +382,7 @@ def step_twice_counted(algo: Any, batch: Any, init_rnn_state: Any, hyper: Any) -
     return {**metrics, "gradNorm": algo.gradient_step(loss, hyper)}
 
 
+@pytest.mark.nightly
 def test_steps_count_in_compiled_functions_and_beside_them(traced, monkeypatch):
     monkeypatch.setitem(CASES, "own", lambda: (ThreeSteps(), CategoricalPgAgent()))
     algo, agent, _ = trained("own")

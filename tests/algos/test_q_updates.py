@@ -29,7 +29,7 @@ from tests.algos.reference import (
     transition_losses,
 )
 from tests.algos.small_problems import Watch
-from tests.pairs import others_nightly
+from tests.pairs import crossed, others_nightly
 
 T, B, N_ACTIONS, BATCH_B = 8, 4, 3, 2
 IQN_MODEL: dict[str, Any] = dict(n_tau=4, n_acting_tau=3, n_cosines=3)
@@ -187,17 +187,16 @@ def test_the_target_network_is_copied_at_the_interval_or_follows_softly(interval
 # ---- sequences ----
 
 
-@pytest.mark.parametrize("kind", SEQUENCES)
-@pytest.mark.parametrize(
-    "settings",
-    [
-        dict(PRIORITIES, n_step_return=1, pri_eta=0.7),
-        dict(PRIORITIES, warmup_T=4, double_dqn=True, value_scale_eps=0.05, pri_eta=0.7),
-        dict(NETWORKS, warmup_T=4, prioritized_replay=True),
-    ],
-    ids=["one step", "warm-up", "dueling and noisy"],
-)
-def test_updates_from_sequences_equal_the_reference(kind, settings):
+OF_SEQUENCES: dict[str, dict[str, Any]] = {
+    "one step": dict(PRIORITIES, n_step_return=1, pri_eta=0.7),
+    "warm-up": dict(PRIORITIES, warmup_T=4, double_dqn=True, value_scale_eps=0.05, pri_eta=0.7),
+    "dueling and noisy": dict(NETWORKS, warmup_T=4, prioritized_replay=True),
+}
+
+
+@pytest.mark.parametrize(("kind", "name"), crossed(list(SEQUENCES), list(OF_SEQUENCES), strength=1))
+def test_updates_from_sequences_equal_the_reference(kind, name):
+    settings = OF_SEQUENCES[name]
     watch, warmup_T = watched(kind, **settings), settings.get("warmup_T", 0)
     check_updates(watch)
     starts = torch.cat([u.batch.episode_start for u in watch.updates], 1)

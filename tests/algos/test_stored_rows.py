@@ -28,6 +28,7 @@ from rlpyt.algos import DDPG, DQN, IQN, QRDQN, R2D1, SAC, TD3, CategoricalDQN, c
 from rlpyt.replays import MixedReplay, RecordEpisodes, StoredData
 from rlpyt.spaces import EnvSpaces
 from tests.algos.small_problems import RandomEnv, batches, optimize, set_up
+from tests.pairs import crossed
 from tests.replays.replay_kit import assert_same_batches
 from tests.replays.test_stored_data import all_transitions
 
@@ -54,9 +55,9 @@ def numbers_of(agent: Any) -> torch.Tensor:
     return torch.cat([x.detach().ravel() for x in agent.parameters()])
 
 
-@pytest.mark.parametrize("fraction", [None, 0.5])
-@pytest.mark.parametrize(("AlgoCls", "AgentCls"), [*FAMILY, *CONTINUOUS], ids=lambda cls: cls.__name__)
-def test_all_learn_from_it(AlgoCls: Any, AgentCls: Any, fraction: float | None) -> None:
+@pytest.mark.parametrize(("classes", "fraction"), crossed([*FAMILY, *CONTINUOUS], [None, 0.5], strength=1))
+def test_all_learn_from_it(classes: tuple[Any, Any], fraction: float | None) -> None:
+    AlgoCls, AgentCls = classes
     space = BOX if (AlgoCls, AgentCls) in CONTINUOUS else None
     data = recorded(RandomEnv(space))
     algo, agent = AlgoCls(stored_data=data, stored_fraction=fraction, prioritized_replay=True, **SMALL), AgentCls()

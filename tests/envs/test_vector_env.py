@@ -206,7 +206,9 @@ def first_observations(env: VectorEnvAdapter, seeds: list[int], n_steps: int = 6
         (gymnasium.make_vec, {"id": "CartPole-v1"}, False),  # one generator for all
         (gymnasium.make_vec, {"id": "CartPole-v1", "vectorization_mode": "sync"}, True),
         (gymnasium.make_vec, {"id": "CartPole-v1", "vectorization_mode": "async"}, True),
-        (AtariVectorEnv, {"game": "pong", "img_height": 20, "img_width": 16}, True),
+        pytest.param(
+            *(AtariVectorEnv, {"game": "pong", "img_height": 20, "img_width": 16}, True), marks=pytest.mark.nightly
+        ),
     ],
 )
 def test_the_same_seeds_repeat_and_a_stream_does_not_depend_on_how_many_there_are(EnvCls, env_kwargs, apart):

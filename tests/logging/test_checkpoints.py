@@ -29,6 +29,7 @@ from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.checkpointing import RunCheckpoints
 from rlpyt.utils.replicas import Replicas
 from tests.logging.test_segments import Ring, check, copy_of, flip, memory_folder
+from tests.pairs import crossed
 from tests.replica_kit import in_threads
 
 T, ROWS = 32, 5  # of the ring; written between two checkpoints
@@ -238,8 +239,14 @@ def own_files(folder: Path) -> dict[str, Path]:
     return {**found, "segment": folder / "segments" / min(named_by(folder, 7) - named_by(folder, 6))}
 
 
-@pytest.mark.parametrize("how", ["truncated", "empty", "flipped", "longer", "missing"])
-@pytest.mark.parametrize("kind", ["manifest", "part", "content", "segment"])
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    crossed(
+        ["manifest", "part", "content", "segment"],
+        ["truncated", "empty", "flipped", "longer", "missing"],
+        strength=1,
+    ),
+)
 def test_damage_is_found_and_the_checkpoint_before_taken(folder, kind, how):
     path = own_files(folder)[kind]
     content = path.read_bytes()

@@ -30,6 +30,7 @@ from rlpyt.logging.segments import (
     sha256_of,
 )
 from rlpyt.types import RingRows
+from tests.pairs import crossed
 
 
 @contextmanager
@@ -113,8 +114,7 @@ def writer(tmp_path) -> RingWriter:
     return RingWriter(tmp_path, "rank_0-ring")
 
 
-@pytest.mark.parametrize("k", [1, 2, 4])
-@pytest.mark.parametrize("t", [1, 2, 3, 5, 11])
+@pytest.mark.parametrize(("t", "k"), crossed([1, 2, 3, 5, 11], [1, 2, 4], strength=1))
 def test_ring_comes_back_at_every_phase(tmp_path, writer, k, t):
     ring = Ring(12, k)
     for _ in range(14):

@@ -33,6 +33,7 @@ from rlpyt.models import (
 from rlpyt.spaces import EnvSpaces, random_value
 from rlpyt.testing import check_model
 from rlpyt.utils.arrays import buffer_from_example, buffer_leaves, buffer_to, torchify_buffer
+from tests.pairs import others_nightly
 
 Space = gymnasium.Space[Any]
 
@@ -189,7 +190,7 @@ def _seeded() -> None:
     torch.manual_seed(0)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", others_nightly(CASES, list(CASES)[::3]))
 def test_the_contract_of_users_is_kept(name: str) -> None:
     case = CASES[name]
     check_model(

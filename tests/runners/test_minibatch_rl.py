@@ -346,8 +346,8 @@ def test_steps_that_cannot_be_meant_are_refused(setting, value):
 
 @pytest.mark.parametrize(
     ("algo", "Runner", "kind"),
-    [("ppo", MinibatchRl, "cpu2"), ("ppo lstm", MinibatchRl, "serial"), ("ppo lstm", MinibatchRlEval, "cpu2")]
-    + [("dqn", MinibatchRlEval, "serial"), nightly("ppo", MinibatchRl, "serial")]
+    [("ppo lstm", MinibatchRlEval, "cpu2"), ("dqn", MinibatchRlEval, "serial"), nightly("ppo", MinibatchRl, "cpu2")]
+    + [nightly("ppo", MinibatchRl, "serial"), nightly("ppo lstm", MinibatchRl, "serial")]
     + [nightly("ppo lstm", MinibatchRl, "cpu2"), nightly("ppo lstm", MinibatchRlEval, "serial")]
     + [nightly("dqn", MinibatchRlEval, "cpu2")],
 )

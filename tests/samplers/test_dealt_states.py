@@ -48,7 +48,8 @@ def beside(kind: str, EnvCls: Any, **env_kwargs: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize(
     ("kind", "other"),
-    [("cpu1", "cpu2"), ("cpu3", "serial"), ("alternating2", "cpu3"), ("serial", "gpu3"), ("halves", "alternating3")],
+    [("cpu3", "serial"), ("alternating2", "cpu3"), ("serial", "gpu3")]
+    + [nightly("cpu1", "cpu2"), nightly("halves", "alternating3")],
 )
 def test_other_workers_go_on_to_the_same_rows(kind, other, tmp_path):
     with running(kind, random_agent(True), LifeEnv, **OPTIONS) as sampler:

@@ -285,11 +285,8 @@ class Normalized(gymnasium.wrappers.NormalizeObservation[Any, Any, Any]):
     ("kind", "EnvCls"),
     [
         ("serial", CountingEnv),
-        ("cpu2", CountingEnv),
-        ("gpu2", CountingEnv),
         ("serial", CountingVectorEnv),
         ("serial", AgingEnv),
-        ("cpu2", AgingEnv),
         ("gpu2", AgingEnv),
         ("alternating2", AgingEnv),
         ("serial", Normalized),

@@ -20,7 +20,7 @@ from rlpyt.utils.seeds import Role, stream_seed
 from tests.samplers.row_reference import streams_of
 from tests.samplers.sampler_kit import (
     EACH,
-    TWO_OF_EACH,
+    ONE_OF_EACH,
     assert_equal_batches,
     collect,
     counting_agent,
@@ -136,7 +136,7 @@ class SlowReset(CountingEnv):
         return super().reset(seed=seed)
 
 
-@pytest.mark.parametrize(("kind", "T"), with_either(TWO_OF_EACH, 1, 4))
+@pytest.mark.parametrize(("kind", "T"), with_either(ONE_OF_EACH, 1, 4))
 def test_a_batch_stays_as_it_is_while_environments_are_reset(kind, T):
     options: dict[str, Any] = {**WAIT, "T": T, "B": 4, "env_kwargs": {"seconds": 0.01, "lengths": (1, 4, 2)}}
     options |= PROCESSES

@@ -12,7 +12,7 @@ import torch
 from rlpyt.agents import CategoricalPgAgent
 from rlpyt.samplers.collector import ACTIVITIES, Stopwatch, mean_of
 from rlpyt.utils.seeds import Role, stream_seed
-from tests.samplers.sampler_kit import EACH, TWO_OF_EACH, counting_agent, running, with_either
+from tests.samplers.sampler_kit import EACH, ONE_OF_EACH, TWO_OF_EACH, counting_agent, running, with_either
 from tests.toy_envs import CountingEnv, CountingModel
 
 SEED = 7
@@ -102,7 +102,7 @@ def test_nothing_is_reported_unless_asked_nor_of_an_evaluation(kind):
             assert dict(sampler.diagnostics()) == expected
 
 
-@pytest.mark.parametrize(("kind", "mid_batch_reset"), with_either(TWO_OF_EACH, True, False))
+@pytest.mark.parametrize(("kind", "mid_batch_reset"), with_either(ONE_OF_EACH, True, False))
 def test_slow_environments_show_and_what_is_reported_is_new(kind, mid_batch_reset):
     options = sleeping(2 * STEP, 0, 1)
     with running(kind, counting_agent(), T=4, B=2, mid_batch_reset=mid_batch_reset, **options) as sampler:

@@ -229,7 +229,7 @@ def test_an_error_closes_the_server_too():
         assert closed[0] == -1
 
 
-@pytest.mark.parametrize("method", START_METHODS)
+@pytest.mark.parametrize("method", QUICK)
 def test_signals_that_stop_a_run_are_left_to_the_master(method):
     """Also those that come before the first line of a worker, which multiprocessing starts by importing much."""
     made = [Worker(0, Server, (), method)]
