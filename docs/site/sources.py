@@ -67,6 +67,19 @@ class LinksToSources(SphinxTransform):
             node.replace_self(new)
 
 
+class TitlesOfPages(SphinxTransform):
+    """Links whose words are the name of the file of a page: the site shows the page's title there."""
+
+    default_priority = 6
+
+    def apply(self, **kwargs: Any) -> None:
+        """Take the words away, so that MyST puts the title."""
+        for node in self.document.findall(pending_xref):
+            file = f"{str(node['reftarget']).rpartition('/')[2]}.md"
+            if node.get("refdomain") == "doc" and node.astext().rpartition("/")[2] == file:
+                node["refexplicit"] = False
+
+
 class LinksToNames(SphinxTransform):
     """Code spans of Markdown pages that are a public name: the first one in a section leads to the reference."""
 
@@ -99,7 +112,7 @@ def linkcode_resolve(domain: str, info: dict[str, str]) -> str | None:
         return None
     if file is None or not Path(file).is_relative_to(ROOT / "rlpyt"):
         return None
-    return uri_of(Path(file), f"reference/api/{info['module']}") + f"#L-{line}"
+    return uri_of(Path(file), f"reference/api/{info['module']}") + f"#L-{max(line, 1)}"  # 0 of a module
 
 
 def write_pages(app: Sphinx, error: Exception | None) -> None:
@@ -137,6 +150,7 @@ def highlighted(path: Path) -> str:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect to Sphinx."""
     app.add_transform(LinksToSources)
+    app.add_transform(TitlesOfPages)
     app.add_transform(LinksToNames)
     app.connect("build-finished", write_pages)
     return {"parallel_read_safe": False}
