@@ -98,7 +98,7 @@ pages: venv
 	touch $@
 
 docs: venv .docs/installed
-	rm -rf build/site build/doctrees
+	rm -rf build/site build/doctrees docs/project docs/reference/api
 	PYTHONPATH="$(CURDIR)/.docs" $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going \
 		--conf-dir docs/site --doctree-dir build/doctrees docs build/site
 	$(BIN)/python -m pytest --numprocesses 0 -rs tests/nightly/test_site.py

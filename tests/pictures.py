@@ -243,9 +243,9 @@ def badges() -> Drawing:
         ("system", re.findall(r"POSIX :: (\w+)", text)[0], "grey"), ("licence", licence, "green"),
         ("hints", "typed" if "Typing :: Typed" in text else "none", "amber"),
     ]  # fmt: skip
-    drawing = Drawing(8 + sum(128 + 8 for _ in told), 40, ", ".join(f"{name} {value}" for name, value, _ in told))
+    drawing = Drawing(8 + 156 * len(told), 40, ", ".join(f"{name} {value}" for name, value, _ in told))
     for i, (name, value, colour) in enumerate(told):
-        drawing.box(8 + 136 * i, 8, 128, 24, colour, f"{name} {value}")
+        drawing.box(8 + 156 * i, 8, 148, 24, colour, f"{name} {value}")
     return drawing
 
 

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from docs.site.docstrings import as_rest, rest_of
 from docs.site.names import homes
-from rlpyt import algos
 from rlpyt.cli.algorithms import ALGORITHMS
-from rlpyt.core import Algorithm
 from rlpyt.settings import Scheduled, scheduled
 from tests.names_page import names_by_package
+from tests.test_algorithm_pages import ALGORITHMS as CLASSES
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -47,8 +46,8 @@ MOVED = {
 """Pages that were in docs/ itself, by the shelf that they are on now."""
 START = """
 ```sh
-make train                                        # install, and train PPO on CartPole: a minute or two
-.venv/bin/rlpyt train sac Pendulum-v1 --seed 0    # any algorithm in any environment
+make train                               # install; PPO on CartPole, in a minute or two
+.venv/bin/rlpyt train sac Pendulum-v1    # any algorithm in any environment
 ```
 
 The [tutorial](start/tutorial.md) leads from there to an algorithm of your own, the
@@ -120,7 +119,7 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     """Return a reST table."""
     lines = [".. list-table::", "   :header-rows: 1", ""]
     for row in [head, *rows]:
-        lines += [f"   {'*' if cell is row[0] else ' '} - {cell}".rstrip() for cell in row]
+        lines += [f"   {mark} - {cell}".rstrip() for mark, cell in zip("*" + " " * len(row), row, strict=False)]
     return "\n".join(lines) + "\n\n"
 
 
@@ -209,18 +208,11 @@ def algorithms_page() -> str:
     text += table(("name", "actions", "what it is"), rows) + heading("Metrics and schedules", "-")
     text += "What each class logs, and which of its settings may be schedules "
     text += "(:doc:`/howto/own_algorithm`; :doc:`/reference/glossary` says what the columns mean):\n\n"
-    classes = [AlgoCls for AlgoCls in vars(algos).values() if is_algorithm(AlgoCls)]
     rows = [
         (link(homes()[id(c)]), listed(c.opt_info_fields), listed(scheduled(c) if issubclass(c, Scheduled) else []))
-        for c in sorted(classes, key=lambda c: c.__name__)
+        for c in CLASSES
     ]
     return text + table(("class", "metrics", "may be schedules"), rows)
-
-
-def is_algorithm(thing: Any) -> bool:
-    """Return whether something is an algorithm that can be trained, and no base of others."""
-    bases = (algos.RlAlgorithm, algos.PolicyGradientAlgo, algos.OffPolicyAlgo, algos.QpgAlgo)
-    return inspect.isclass(thing) and issubclass(thing, Algorithm) and thing not in bases
 
 
 def listed(names: Iterable[str]) -> str:
