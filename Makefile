@@ -14,7 +14,7 @@
 #   make nightly-ray clusters of Ray whose head dies
 #   make gravest     make the forty gravest mistakes, one at a time: does a test fail?
 #   make nightly-tests  cases of the suite that are marked `nightly`: whole products of options, soaks, long runs
-#   make nightly     what `make test` leaves out, for its packages or its time: the five above
+#   make nightly     what `make test` leaves out, for its packages or its time: the five above, and make docs
 #   make mutants ROOM=functional  make all changes that mutmut knows in a room, one at a time
 #   make figures     learning curves over seeds, as far as the time given: docs/notes/figures.md
 #   make durations   run the whole suite, and write down which tests are slow (tests/durations.json)
@@ -98,7 +98,7 @@ pages: venv
 	touch $@
 
 docs: venv .docs/installed
-	rm -rf build/site build/doctrees
+	rm -rf build/site build/doctrees docs/project docs/reference/api
 	PYTHONPATH="$(CURDIR)/.docs" $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going \
 		--conf-dir docs/site --doctree-dir build/doctrees docs build/site
 	$(BIN)/python -m pytest --numprocesses 0 -rs tests/nightly/test_site.py
@@ -141,7 +141,7 @@ nightly-tests: venv
 	$(PYTEST) --timeout 600 -m "nightly and not ray"
 	$(RAY_TESTS) --timeout 600 -m "nightly and ray"
 
-nightly: nightly-tests nightly-environments nightly-ray slurm gravest
+nightly: nightly-tests nightly-environments nightly-ray slurm gravest docs
 
 # mutmut runs the tests in its own process: its packages stand beside those of .venv, and not among them.
 .nightly/mutmut/installed: .ci/mutants.lock

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from tests.drawing import FOLDER, Drawing
+from tests.markdown import ROOT
 
 FINAL = "final"
 
@@ -230,7 +232,24 @@ def weights() -> Drawing:
     return drawing
 
 
-PICTURES: list[Callable[[], Drawing]] = [rows, replay_readings, samplers, lag, replicas, weights]
+def badges() -> Drawing:
+    """Draw what setup.py says of the library in a row of badges: no service is asked, and a test keeps them true."""
+    text = (ROOT / "setup.py").read_text()
+    versions = re.findall(r"Python :: (3\.\d+)", text)
+    [torch] = re.findall(r'"torch>=([\d.]+)"', text)
+    [licence] = re.findall(r'license="(\w+)"', text)
+    told = [
+        ("Python", f"{versions[0]} to {versions[-1]}", "blue"), ("PyTorch", f"from {torch}", "red"),
+        ("system", re.findall(r"POSIX :: (\w+)", text)[0], "grey"), ("licence", licence, "green"),
+        ("hints", "typed" if "Typing :: Typed" in text else "none", "amber"),
+    ]  # fmt: skip
+    drawing = Drawing(8 + 156 * len(told), 40, ", ".join(f"{name} {value}" for name, value, _ in told))
+    for i, (name, value, colour) in enumerate(told):
+        drawing.box(8 + 156 * i, 8, 148, 24, colour, f"{name} {value}")
+    return drawing
+
+
+PICTURES: list[Callable[[], Drawing]] = [rows, replay_readings, samplers, lag, replicas, weights, badges]
 
 
 if __name__ == "__main__":

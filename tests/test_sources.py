@@ -79,3 +79,10 @@ def test_the_budget_is_counted_by_lines(tmp_path: Path):
 
 def test_the_citation_has_the_version_of_the_package():
     assert f"\nversion: {rlpyt.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_the_wheel_has_every_file_of_the_library():
+    others = [path for path in (ROOT / "rlpyt").rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")]
+    names = [str(path.relative_to(ROOT / "rlpyt")) for path in others]
+    assert "py.typed" in names
+    assert [name for name in names if f'"{name}"' not in (ROOT / "setup.py").read_text()] == []

@@ -35,7 +35,9 @@ suppress_warnings = ["myst.header"]  # a page that is included begins with its o
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
 
+smartquotes = False  # --option is no dash
 default_role = "code"
+highlight_language = "none"  # blocks that do not say theirs are formulas, and commands
 add_module_names = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from itertools import groupby
-from typing import Any
-
-from sphinx.application import Sphinx
+from typing import TYPE_CHECKING, Any
 
 from docs.site.names import target_of
 from rlpyt.settings import Scheduled, Settings, scheduled, setting_docs, settings_by_group
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 SECTION = re.compile(r"(Args|Raises|Returns|Yields|Attributes|Example|Examples|Note)(, .*)?:$")
 LISTED = re.compile(r"\s*(?:[-*]|\d+\.) ")
@@ -71,23 +72,23 @@ def settings_tables(cls: type) -> Iterator[str]:
         if rows:
             yield from ("", f".. rubric:: Settings{', ' + group if group else ''}", "")
             yield from (".. list-table::", "   :header-rows: 1", "   :class: settings", "")
-            yield from ("   * - setting", "     - default", "     - what it does")
+            yield from ("   * - setting", "     - type, default", "     - what it does")
         for name in rows:
             text = " ".join(docs.get(name, "").split())
             about = [text, "May be a schedule." if name in changing else ""]
             yield f"   * - ``{name}``"
-            yield f"     - {default_of(by_name[name])}"
+            yield f"     - {hint_and_default(by_name[name])}"
             yield f"     - {as_rest(' '.join(filter(None, about)))}".rstrip()
     yield ""
 
 
-def default_of(field: Field[Any]) -> str:
-    """Return the default of a field as reST; a class or function by its name."""
-    if field.default is MISSING:
-        made = field.default_factory
-        value = made() if made is not MISSING else MISSING
-        return "required" if value is MISSING else f"``{value!r}``"
-    return f"``{getattr(field.default, '__qualname__', None) or repr(field.default)}``"
+def hint_and_default(field: Field[Any]) -> str:
+    """Return the hint and the default of a field as code; a class or function by its name."""
+    value = field.default
+    if value is MISSING and field.default_factory is not MISSING:
+        value = field.default_factory()
+    hint = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", repr(field.type))
+    return f"``{hint}``" if value is MISSING else f"``{hint} = {getattr(value, '__qualname__', None) or repr(value)}``"
 
 
 def has_settings(thing: Any) -> bool:

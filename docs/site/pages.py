@@ -13,17 +13,17 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from sphinx.application import Sphinx
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from docs.site.docstrings import as_rest, rest_of
 from docs.site.names import homes
-from rlpyt import algos
 from rlpyt.cli.algorithms import ALGORITHMS
-from rlpyt.core import Algorithm
 from rlpyt.settings import Scheduled, scheduled
 from tests.names_page import names_by_package
+from tests.test_algorithm_pages import ALGORITHMS as CLASSES
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -44,6 +44,17 @@ MOVED = {
     "start": "command_line from_rlmodels from_rlpyt_0_1 trained_agents tutorial",
 }
 """Pages that were in docs/ itself, by the shelf that they are on now."""
+START = """
+```sh
+make train                               # install; PPO on CartPole, in a minute or two
+.venv/bin/rlpyt train sac Pendulum-v1    # any algorithm in any environment
+```
+
+The [tutorial](start/tutorial.md) leads from there to an algorithm of your own, the
+[cookbook](howto/cookbook.md) has short answers, and the [reference](reference/api/index.rst) every
+class and function.
+"""
+"""What the start page has below the first words of README.md."""
 FORWARD = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>This page has moved</title>
 <meta http-equiv="refresh" content="0; url={0}"><link rel="canonical" href="{0}"></head>
@@ -76,19 +87,24 @@ def toctree(names: Iterable[str], *options: str) -> str:
 
 
 def start_page() -> str:
-    """Return docs/README.md with the shelves as lists of pages, in Markdown."""
+    """Return what README.md says first, and docs/README.md with the shelves as lists of pages, in Markdown."""
     lists = []
     for title, names in shelves():
         kept = [name for name in names if not name.startswith("reference/algorithms/")]
         own = ["reference/algorithms/index", "reference/api/index"] if title == "Reference" else []
         lists.append(toctree([*own, *kept], "hidden:", f"caption: {title}"))
     lists.append(toctree(OF_PROJECT.values(), "hidden:", "caption: Project"))
-    return (DOCS / "README.md").read_text() + "".join(f"\n```{{eval-rst}}\n{text}```\n" for text in lists)
+    about = (ROOT / "README.md").read_text().partition("\n## ")[0].replace("(docs/", "(")
+    pages = re.sub(r"^## ([\w ]+): .*$", r"## \1", (DOCS / "README.md").read_text(), flags=re.MULTILINE)
+    shelf_by_shelf = pages.partition("\n\n")[2]
+    return f"{about}\n\n{START}\n{shelf_by_shelf}" + "".join(f"\n```{{eval-rst}}\n{text}```\n" for text in lists)
 
 
 def project_page(file: str) -> str:
     """Return a Markdown file of the repository, with links as from its page of the site."""
-    return re.sub(r"\]\((?!\w+:|#)", "](../../", (ROOT / file).read_text())
+    return re.sub(r"\]\((?!\w+:|#)", "](../../", (ROOT / file).read_text()).replace(
+        "../../docs/pictures", "../pictures"
+    )
 
 
 # ---- the reference ----
@@ -103,7 +119,7 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     """Return a reST table."""
     lines = [".. list-table::", "   :header-rows: 1", ""]
     for row in [head, *rows]:
-        lines += [f"   {'*' if cell is row[0] else ' '} - {cell}".rstrip() for cell in row]
+        lines += [f"   {mark} - {cell}".rstrip() for mark, cell in zip("*" + " " * len(row), row, strict=False)]
     return "\n".join(lines) + "\n\n"
 
 
@@ -186,24 +202,17 @@ def algorithms_page() -> str:
     pages = next(shelf.pages for shelf in shelves() if shelf.title == "Reference")
     names = [name.rpartition("/")[2] for name in pages if name.startswith("reference/algorithms/")]
     text = heading("Algorithms", "=") + "A page for each, with formula, code, settings, metrics and details.\n\n"
-    text += toctree(names) + "\n" + heading("On the command line", "-")
+    text += toctree(names, "maxdepth: 1") + "\n" + heading("On the command line", "-")
     text += "``rlpyt train ALGO ENV``, with one of these names (:doc:`/start/command_line`):\n\n"
     rows = [(f"``{name}``", ", ".join(of.actions), of.about) for name, of in ALGORITHMS.items()]
     text += table(("name", "actions", "what it is"), rows) + heading("Metrics and schedules", "-")
     text += "What each class logs, and which of its settings may be schedules "
     text += "(:doc:`/howto/own_algorithm`; :doc:`/reference/glossary` says what the columns mean):\n\n"
-    classes = [AlgoCls for AlgoCls in vars(algos).values() if is_algorithm(AlgoCls)]
     rows = [
         (link(homes()[id(c)]), listed(c.opt_info_fields), listed(scheduled(c) if issubclass(c, Scheduled) else []))
-        for c in sorted(classes, key=lambda c: c.__name__)
+        for c in CLASSES
     ]
     return text + table(("class", "metrics", "may be schedules"), rows)
-
-
-def is_algorithm(thing: Any) -> bool:
-    """Return whether something is an algorithm that can be trained, and no base of others."""
-    bases = (algos.RlAlgorithm, algos.PolicyGradientAlgo, algos.OffPolicyAlgo, algos.QpgAlgo)
-    return inspect.isclass(thing) and issubclass(thing, Algorithm) and thing not in bases
 
 
 def listed(names: Iterable[str]) -> str:

@@ -14,12 +14,13 @@ var Scorer = {
     const words = query.toLowerCase().split(/\W+/).filter((word) => word);
     const id = Search._index.docnames.indexOf(name);
     const isIn = (terms, word) => [terms[word]].flat().includes(id);
+    const isObject = anchor.startsWith("#rlpyt.");
     const counts = words.map((word) => {
       const stem = new Stemmer().stemWord(word);
       const ofPage = Search._index.titles[id].toLowerCase().split(/\W+/).map((w) => new Stemmer().stemWord(w));
       return (
         (ofPage.includes(stem) ? 9 : 0) +
-        (title.toLowerCase().includes(word) ? 6 : 0) +
+        (!isObject && title.toLowerCase().includes(word) ? 6 : 0) +
         (isIn(Search._index.titleterms, stem) ? 4 : 0)
       );
     });
@@ -31,6 +32,7 @@ var Scorer = {
       [/^reference\/glossary/, 5],
       [/^(start|howto)\//, 4],
     ].find(([pattern]) => pattern.test(name));
-    return score + counts.reduce((a, b) => a + b, 0) + (shelf ? shelf[1] : 0);
+    const ofClass = isObject && title.split(".").length > 3 ? -15 : 0;
+    return score + counts.reduce((a, b) => a + b, 0) + (shelf ? shelf[1] : 0) + ofClass;
   },
 };

@@ -5,9 +5,11 @@ The site shows the files that it was built from, so that a link leads to the sam
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import os
+from functools import cache
 from html import escape
 from pathlib import Path
 from string import Template
@@ -67,6 +69,19 @@ class LinksToSources(SphinxTransform):
             node.replace_self(new)
 
 
+class TitlesOfPages(SphinxTransform):
+    """Links whose words are the name of the file of a page: the site shows the page's title there."""
+
+    default_priority = 6
+
+    def apply(self, **kwargs: Any) -> None:
+        """Take the words away, so that MyST puts the title."""
+        for node in self.document.findall(pending_xref):
+            file = f"{str(node['reftarget']).rpartition('/')[2]}.md"
+            if node.get("refdomain") == "doc" and node.astext().rpartition("/")[2] == file:
+                node["refexplicit"] = False
+
+
 class LinksToNames(SphinxTransform):
     """Code spans of Markdown pages that are a public name: the first one in a section leads to the reference."""
 
@@ -94,12 +109,28 @@ def linkcode_resolve(domain: str, info: dict[str, str]) -> str | None:
         for name in info["fullname"].split("."):
             thing = inspect.getattr_static(thing, name) if inspect.isclass(thing) else getattr(thing, name)
         thing = inspect.unwrap(getattr(thing, "fget", None) or getattr(thing, "__func__", thing))
-        file, (_, line) = inspect.getsourcefile(thing), inspect.getsourcelines(thing)
+        file, name = Path(inspect.getsourcefile(thing) or "/"), thing.__qualname__
     except (AttributeError, TypeError, ValueError, OSError):
         return None
-    if file is None or not Path(file).is_relative_to(ROOT / "rlpyt"):
+    if not file.is_relative_to(ROOT / "rlpyt") or name not in lines_of(file):
         return None
-    return uri_of(Path(file), f"reference/api/{info['module']}") + f"#L-{line}"
+    return uri_of(file, f"reference/api/{info['module']}") + f"#L-{lines_of(file)[name]}"
+
+
+@cache
+def lines_of(file: Path) -> dict[str, int]:
+    """Return the first lines of the classes and functions of a file; inspect would parse the file for each of them."""
+    found: dict[str, int] = {}
+
+    def read(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                found[f"{prefix}{node.name}"] = min([node.lineno, *(x.lineno for x in node.decorator_list)])
+            if isinstance(node, ast.ClassDef):
+                read(node.body, f"{prefix}{node.name}.")
+
+    read(ast.parse(file.read_text()).body, "")
+    return found
 
 
 def write_pages(app: Sphinx, error: Exception | None) -> None:
@@ -137,6 +168,7 @@ def highlighted(path: Path) -> str:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect to Sphinx."""
     app.add_transform(LinksToSources)
+    app.add_transform(TitlesOfPages)
     app.add_transform(LinksToNames)
     app.connect("build-finished", write_pages)
     return {"parallel_read_safe": False}
