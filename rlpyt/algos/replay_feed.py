@@ -74,7 +74,7 @@ class ReplayFeed:
         if algo.random_shift:
             check_images(type(algo).__name__, int(algo.random_shift), example_inputs(self.agent.env_spaces)[0])
         algo.min_itr_learn = max(0, math.ceil(algo.min_steps_learn / algo.steps_per_itr) - 1)
-        algo.lock, self._is_appended_apart = run.lock, False
+        algo.lock, algo.final_rows, self._is_appended_apart = run.lock, run.final_rows, False
         self._thread: ReplayThread[tuple[Buffer, CopyToDevice | None]] | None = None
         vars(algo).pop("replay", None)
         rng = numpy_generator(run.seed, Role.ALGO, run.rank)
@@ -207,7 +207,7 @@ class ReplayFeed:
     def _draw(self) -> tuple[Buffer, CopyToDevice | None]:
         """Return a batch as it was drawn, and the copy of what is needed on the agent's device; None on the CPU."""
         drawn = self.replay.sample_batch(self._draws)
-        if self.agent.device.type == "cpu":
+        if self.agent.device.type == "cpu" or self.replay.on_device:
             return drawn, None
         return drawn, CopyToDevice(drawn._replace(**dict.fromkeys(self._stays_on_cpu())), self.agent.device)
 
@@ -235,7 +235,7 @@ class ReplayFeed:
         if not self.replay.takes_priorities:
             return priority
         if self._thread is None:
-            self.replay.update_priorities(batch.places, priority.cpu())
+            self.replay.update_priorities(batch.places, priority if self.replay.on_device else priority.cpu())
         else:
             self._thread.submit(self._set_priorities, batch.places, CopyToCpu(priority))
         return priority
