@@ -434,7 +434,8 @@ def traj_info_maker(TrajInfoCls: Callable[..., TrajInfo], kwargs: Kwargs | None 
 
     def make() -> TrajInfo:
         traj_info = TrajInfoCls(**taken)
-        traj_info.update(apart)
+        if apart:  # to update by nothing would take most of the time
+            traj_info.update(apart)
         return traj_info
 
     return make

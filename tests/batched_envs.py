@@ -157,6 +157,22 @@ class Pendulum(Batched):
         return reward, torch.zeros_like(reward, dtype=torch.bool)
 
 
+class Reach(Batched):
+    """A point that is to go to the middle, in some 8 steps."""
+
+    single_observation_space: spaces.Space[Any] = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    single_action_space: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    state_size = 2
+
+    def first(self) -> Tensor:
+        n = 12.9898 * (self.ids + 7.0 * self.episode + 1.0)
+        return torch.stack([torch.sin(n), torch.sin(n + 78.233)], 1)
+
+    def move(self, action: Tensor) -> tuple[Tensor, Tensor]:
+        self.state = self.state + 0.2 * action
+        return -self.state.norm(dim=1), torch.zeros_like(self.t, dtype=torch.bool)
+
+
 class Single(gymnasium.Env[Any, Any]):
     """One environment of a batch of one, for gymnasium; environments are numbered in the order of their making."""
 

@@ -71,7 +71,7 @@ class ReplayFeed:
         assert run.example is not None
         self.draws = ReplayDraws(algo)
         algo.min_itr_learn = max(0, math.ceil(algo.min_steps_learn / algo.steps_per_itr) - 1)
-        algo.lock, self._is_appended_apart = run.lock, False
+        algo.lock, algo.final_rows, self._is_appended_apart = run.lock, run.final_rows, False
         vars(algo).pop("replay", None)
         rng = numpy_generator(run.seed, Role.ALGO, run.rank)
         algo.initialize_replay_buffer(run.example, run.batch_spec, run.world_size, rng)
@@ -409,15 +409,16 @@ class ReplayDraws:
         if not replay.takes_priorities:
             return
         if self.thread is None:
-            replay.update_priorities(places, priority.cpu())
+            replay.update_priorities(places, priority if replay.on_device else priority.cpu())
         else:
             copy = CopyToCpu(priority)
             self.thread.submit(lambda: replay.update_priorities(places, copy.arrived()))
 
     def _draw(self) -> tuple[Buffer, CopyToDevice | None]:
         """Return a batch as it was drawn, and the copy of what is needed on the agent's device; None on the CPU."""
-        drawn = self._algo.replay.sample_batch(self._n)
-        if self._agent.device.type == "cpu":
+        replay = self._algo.replay
+        drawn = replay.sample_batch(self._n)
+        if self._agent.device.type == "cpu" or replay.on_device:
             return drawn, None
         return drawn, CopyToDevice(drawn._replace(**dict.fromkeys(self._stays_on_cpu())), self._agent.device)
 

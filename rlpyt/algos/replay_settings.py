@@ -20,6 +20,7 @@ from rlpyt.core import Replay
 from rlpyt.functional import CountLike, Linear, ScheduleLike
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.replays import (
+    DeviceReplay,
     Hindsight,
     HindsightTransitions,
     Index,
@@ -36,7 +37,7 @@ from rlpyt.replays import (
 )
 from rlpyt.replays.hindsight import FUNCTIONS, Strategy, as_hindsight
 from rlpyt.settings import Hyper, Scheduled, Settings, refuse_together, whole
-from rlpyt.spaces import frame_counts
+from rlpyt.spaces import frame_counts, null_action
 from rlpyt.types import BatchSpec, Run, Samples
 from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_leaves, build_array
 from rlpyt.utils.checks import share_of
@@ -156,6 +157,7 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
     }
 
     appends_apart: ClassVar[bool] = True
+    needs_final_rows: ClassVar[bool] = False
 
     batch_size: CountLike = 32
     """Transitions an update, a whole number; what a schedule gives is rounded, to at least 1. Not used with sequences:
@@ -241,6 +243,7 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
     # ---- the replay ----
 
     lock = NoLock()  # of the run: whether another process appends to the replay
+    final_rows = True  # of the run: else the replay is on the device of its rows
     goals = cast("Hindsight | None", None)  # `hindsight`, with the functions of the run's environments
 
     @property
@@ -265,7 +268,8 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
         """
         example = part_of(self, "samples_to_buffer", self.samples_to_buffer(examples), SamplesToBuffer)
         n_steps = math.ceil(self.replay_size / world_size / batch_spec.B)
-        self.replay = make_replay(self, example, n_steps, batch_spec.B, rng)
+        make = make_replay if self.final_rows else make_device_replay
+        self.replay = make(self, example, n_steps, batch_spec.B, rng)
 
     def samples_to_buffer(self, samples: Samples) -> SamplesToBuffer:
         """Return the rows of a batch that the replay stores."""
@@ -280,6 +284,7 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
             prev_rnn_state=getattr(agent.agent_info, "prev_rnn_state", None),
             prev_action=agent.prev_action,
             prev_reward=env.prev_reward,
+            final_observation=env.final_observation,
         )
 
 
@@ -411,6 +416,44 @@ def make_replay(
     of_new = input_priorities and has_input_priorities(settings)
     replay = make(storage, index, reading, discount=hyper.discount, input_priorities=of_new, eta=hyper.pri_eta)
     return cast(Replay, part_of(settings, "ReplayCls", replay, Replay))
+
+
+_NOT_ON_DEVICE = (
+    *("batch_T", "hindsight", "stored_data", "replay_folder", "ReplayCls", "IndexCls", "ReadingCls"),
+    *("input_priorities", "unique_draws", "default_priority", "prefetch"),
+)
+"""Settings that a replay on the device of its rows does not have."""
+
+
+def make_device_replay(
+    settings: ReplaySettings, example: SamplesToBuffer, n_steps: int, B: int, rng: np.random.Generator
+) -> Replay:
+    """Return the replay of rows that are on the agent's device; for the arguments see `make_replay`.
+
+    Raises:
+        ValueError: if a setting asks for what it does not have.
+    """
+    algo = cast(AnyAlgorithm, settings)
+    given = [name for name in _NOT_ON_DEVICE if getattr(settings, name) not in (None, False)]
+    if given:
+        raise ValueError(
+            f"{type(settings).__name__}: {', '.join(given)} set, and the rows are on the device of the environments "
+            "(DeviceSampler), whose replay has n-step transitions, drawn uniformly or by priorities; expected none. "
+            "Leave them out, or use SerialSampler or CpuSampler."
+        )
+    hyper, device = algo.hyper(0), torch.empty(0, device=algo.agent.device).device
+    return DeviceReplay(
+        example,
+        n_steps,
+        B,
+        device,
+        null_action(algo.agent.env_spaces.action),
+        n_step_return=int(settings.n_step_return),
+        discount=hyper.discount,
+        generator=torch.Generator(device).manual_seed(int(rng.integers(2**62))),
+        alpha=hyper.pri_alpha if settings.prioritized_replay else None,
+        beta=hyper.pri_beta,
+    )
 
 
 def _reading(settings: ReplaySettings, recurrent: bool, rng: np.random.Generator) -> Reading:

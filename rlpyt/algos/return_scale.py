@@ -52,8 +52,10 @@ class ReturnScale(FeedPart):
 
     def append(self, samples: Samples, hyper: Hyper) -> None:
         """Let the rows [T, B] of a batch of the sampler count."""
-        running, self._running = running_returns(samples.env, self._running, hyper.discount)
-        R = running[samples.env.valid].double()
+        env = samples.env
+        flags = {name: env[name].cpu() for name in ("reward", "terminated", "truncated")}  # of a device, too
+        running, self._running = running_returns(env._replace(**flags), self._running, hyper.discount)
+        R = running[env.valid].double()
         self._moments += self._replicas.total(torch.stack([torch.tensor(float(len(R))), R.sum(), R.square().sum()]))
         largest = R.abs().max().reshape(1).float() if len(R) else torch.zeros(1)
         self._largest = torch.maximum(self._largest, self._replicas.largest(largest))

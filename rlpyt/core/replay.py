@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import torch
 
@@ -12,6 +13,9 @@ from rlpyt.types import Places, StateDict
 
 class Replay(ABC):
     """Memory of rows, from which random batches are drawn."""
+
+    on_device: ClassVar[bool] = False
+    """Whether batches, their places and priorities are on the device of the agent; else they are on the CPU."""
 
     @property
     @abstractmethod
@@ -77,7 +81,7 @@ class Replay(ABC):
 
     @abstractmethod
     def sample_batch(self, batch_size: int) -> Buffer:
-        """Draw a batch on the CPU with the fields of `rlpyt.replays.SamplesFromReplay` or `SequencesFromReplay`.
+        """Draw a batch with the fields of `rlpyt.replays.SamplesFromReplay` or `SequencesFromReplay`.
 
         Its `places` are what `update_priorities` takes; its `is_weights` may be None.
         """

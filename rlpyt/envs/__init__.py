@@ -12,6 +12,7 @@ from rlpyt.envs.images import ChannelsFirst
 from rlpyt.envs.info import InfoRecorder, as_recorded, info_at, info_recorder
 from rlpyt.envs.making import env_methods
 from rlpyt.envs.players import ParallelGame, players_make_vec
+from rlpyt.envs.rsl_rl import RslRlEnv
 from rlpyt.envs.state_check import restores_exactly
 from rlpyt.envs.vector import VectorEnvAdapter, make_vector_env, makes_vector_env
 from rlpyt.spaces import EnvSpaces
@@ -31,6 +32,7 @@ __all__ = [
     "GymEnvWrapper",
     "InfoRecorder",
     "ParallelGame",
+    "RslRlEnv",
     "VectorEnvAdapter",
     "as_recorded",
     "atari_make_vec",

@@ -1,5 +1,6 @@
 """Replay buffers of three parts: a storage of rows, an index that draws start indexes, and a reading of batches."""
 
+from rlpyt.replays.device_replay import DeviceReplay
 from rlpyt.replays.hindsight import GoalFunction, Hindsight, HindsightTransitions
 from rlpyt.replays.index import Drawn, Index, UniformIndex
 from rlpyt.replays.interface import SamplesToBuffer
@@ -26,6 +27,7 @@ from rlpyt.replays.sum_tree import SumTree
 from rlpyt.types import Places
 
 __all__ = [
+    "DeviceReplay",
     "Drawn",
     "Episode",
     "FrameArray",

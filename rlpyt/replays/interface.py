@@ -26,3 +26,5 @@ class SamplesToBuffer(NamedArrayTuple):
     """Action of the row before, null at an episode's start. Not stored: it is compared after a state was loaded."""
     prev_reward: Buffer = None
     """Reward of the row before, float32. Not stored: it is compared after a state was loaded."""
+    final_observation: Buffer = None
+    """What a truncated row led to, for a `DeviceReplay`; None where final observations are rows."""

@@ -247,13 +247,13 @@ class DeviceCollector:
         return list(self._traj_infos(itr, ended.view(table.shape).tolist()))
 
     def _traj_infos(self, itr: int, table: list[list[float]]) -> Iterator[TrajInfo]:
+        new, ranks, names = self._new_traj_info, self.ranks, self.other_statistics
         for t, b, length, return_, nonzero, discounted, *others in table:
-            info = self._new_traj_info()
+            info = new()
             info.Length, info.Return, info.NonzeroRewards = int(length), return_, int(nonzero)
-            info.DiscountedReturn = discounted
-            for name, x in zip(self.other_statistics, others, strict=True):
+            info.DiscountedReturn, info.ended_at = discounted, (itr, int(t), ranks[int(b)])
+            for name, x in zip(names, others, strict=True):
                 info[name] = x
-            info.ended_at = itr, int(t), self.ranks[int(b)]
             yield info.terminate(None)
 
     def _sums_of_rows(self, done: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,7 @@ from rlpyt.agents import SacAgent, actor
 from rlpyt.algos import PPO
 from rlpyt.samplers import DeviceSampler
 from rlpyt.samplers.weight_store import WeightStore
-from rlpyt.types import Run
+from rlpyt.types import Places, Run
 from rlpyt.utils import arrays
 from rlpyt.utils.arrays import buffer_func, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
@@ -26,6 +26,7 @@ from tests.batched_envs import CartPole
 from tests.gpu.gpu_kit import CASES, CONTINUOUS, assert_close, devices_of
 from tests.gpu.test_gpu_acting import acted
 from tests.gpu.test_gpu_updates import wired
+from tests.replays import test_device_replay as device_replay_kit
 from tests.samplers.test_device_sampler import Greedy
 
 try:
@@ -47,7 +48,10 @@ MORE = ("PQN Adam", "PPO two-hot", "CrossQ", "SimbaV2", "discrete SAC", "SAC C51
 UPDATES = {case: make for case, make in CASES.items() if case not in LEFT_OUT}
 UPDATES |= {case: partial(of_small_problem, case) for case in MORE}
 """All that differ in what an update does. The device does not exist in other threads."""
-TO_CPU = "update_priorities(places, priority.cpu())", 'x.to("cpu", non_blocking=x.is_cuda, copy=True)'
+TO_CPU = (
+    "update_priorities(places, priority if replay.on_device else priority.cpu())",
+    'x.to("cpu", non_blocking=x.is_cuda, copy=True)',
+)
 
 
 def test_tests_in_a_clone_that_is_named_as_the_library_are_no_part_of_it():
@@ -188,3 +192,24 @@ def test_a_simulator_is_stepped_without_a_wait(case, monkeypatch):
             results.append(([content_of(x).clone() for x in values], [info.Length for info in infos]))
     assert results[0][1] == results[1][1]
     assert_close(tuple(results[0][0]), tuple(results[1][0]), 1e-5)
+
+
+def test_a_replay_of_a_simulator_waits_when_it_is_appended_to_alone():
+    """Once, for the number of truncated episodes. It draws by a stream of the device, which there is none of here."""
+    batches = []
+    for where in ("cpu", f"{NAME}:0"):
+        with SimulatedDevice() as device:
+            replay = device_replay_kit.make(3, device=torch.device(where), alpha=0.6)
+            all_rows = buffer_func(device_replay_kit.rows(30), torch.Tensor.to, where)
+            for n in range(0, 30, 5):
+                device.waits.clear()
+                replay.append_samples(all_rows[n : n + 5])
+            if where != "cpu":
+                assert ["nonzero()" in line for _, line in device.waits] == [True]
+            t, b = (x.to(where) for x in (torch.arange(17, 26), torch.arange(9) % 3))
+            device.waits.clear()
+            batch = replay._read(t, b, None)
+            replay.update_priorities(Places(t, b), batch.return_.abs())
+            assert not device.waits
+        batches.append(buffer_func((batch, replay._priorities), content_of))
+    assert_close(batches[0], batches[1], 1e-6)
