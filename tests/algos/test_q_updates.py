@@ -194,7 +194,7 @@ OF_SEQUENCES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("kind", "name"), crossed(list(SEQUENCES), list(OF_SEQUENCES), strength=1))
+@pytest.mark.parametrize(("kind", "name"), crossed(list(SEQUENCES), list(OF_SEQUENCES)))
 def test_updates_from_sequences_equal_the_reference(kind, name):
     settings = OF_SEQUENCES[name]
     watch, warmup_T = watched(kind, **settings), settings.get("warmup_T", 0)

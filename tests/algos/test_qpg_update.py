@@ -166,7 +166,7 @@ OF_SEQUENCES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("kind", "name"), crossed(list(ALGOS), list(OF_SEQUENCES), strength=1))
+@pytest.mark.parametrize(("kind", "name"), crossed(list(ALGOS), list(OF_SEQUENCES)))
 def test_updates_from_sequences_equal_the_reference(kind, name):
     settings = OF_SEQUENCES[name] | (dict(fixed_alpha=0.3) if kind == "SAC" else {})
     watch = watched(kind, True, **settings)
