@@ -4,7 +4,8 @@
 #   make check       lint, types and the quick tier of the tests: 90 seconds on two cores
 #   make test        lint, types and the whole suite
 #   make fix         format, and mend what ruff can mend
-#   make docs        write the generated pages
+#   make pages       write the generated pages and pictures of docs/
+#   make docs        build the site of all pages and docstrings, without a network: build/site/index.html
 #   make bench       this library and its peers on the same work: docs/notes/performance.md
 #   make bench-short the benchmarks of imports, the collector and the replay
 #   make speed       fail where a hot path became 1.5 times slower
@@ -29,9 +30,9 @@ export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 # Cases marked `nightly` run where an expression asks for them, and nowhere else: tests/tiers.py.
 # Alone: beside two busy processes, a start of Ray's cluster or of its actors can take longer than a test may.
-RAY_TESTS := $(BIN)/python -m pytest --numprocesses 0
+RAY_TESTS := $(BIN)/python -m pytest --numprocesses 0 tests/launching tests/samplers
 
-.PHONY: mutants gravest train test check fix docs bench bench-short speed nightly nightly-tests nightly-environments nightly-ray slurm durations figures venv format lint types pytest quick
+.PHONY: mutants gravest train test check fix pages docs bench bench-short speed nightly nightly-tests nightly-environments nightly-ray slurm durations figures venv format lint types pytest quick
 
 train: .venv/library
 	$(BIN)/python examples/ppo_cartpole.py $(ARGS)
@@ -86,9 +87,21 @@ figures: venv
 durations: venv
 	$(PYTEST) --record-durations
 
-docs: venv
+pages: venv
 	$(BIN)/python -m tests.names_page
 	$(BIN)/python -m tests.rooms_drawing
+	$(BIN)/python -m tests.pictures
+
+# Sphinx reads the docstrings of what it imports: its packages stand beside those of .venv, and not among them.
+.docs/installed: .ci/docs.lock
+	$(BIN)/python -m pip install --quiet --no-deps --target .docs --requirement $<
+	touch $@
+
+docs: venv .docs/installed
+	rm -rf build/site build/doctrees
+	PYTHONPATH="$(CURDIR)/.docs" $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going \
+		--conf-dir docs/site --doctree-dir build/doctrees docs build/site
+	$(BIN)/python -m pytest --numprocesses 0 -rs tests/nightly/test_site.py
 
 # Each peer in an environment of its own, from pinned versions.
 PEERS := stable_baselines3 sbx tianshou torchrl sample_factory rllib envpool rlox
@@ -123,9 +136,10 @@ slurm: venv
 nightly-ray: venv
 	$(BIN)/python -m pytest --timeout 600 -rs tests/nightly/test_lost_head.py
 
+# With more time than in the suite, as torch compiles whole updates in some.
 nightly-tests: venv
-	$(PYTEST) -m "nightly and not ray"
-	$(RAY_TESTS) -m "nightly and ray"
+	$(PYTEST) --timeout 600 -m "nightly and not ray"
+	$(RAY_TESTS) --timeout 600 -m "nightly and ray"
 
 nightly: nightly-tests nightly-environments nightly-ray slurm gravest
 

@@ -48,6 +48,9 @@ extras["dev"] = extras["all"] + [
     "pyyaml>=6",
 ]
 
+# Sphinx 9.1 needs Python 3.12; .ci/docs.lock has the versions that `make docs` builds with.
+extras["docs"] = ["sphinx>=9,<10", "myst-parser>=5,<6", "furo>=2025.12", "sphinx-copybutton>=0.5.2"]
+
 setup(
     name="rlpyt",
     version=version,

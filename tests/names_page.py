@@ -36,12 +36,17 @@ def public_names(module_name: str) -> list[str]:
     return sorted((name for name in own if not name.startswith("_")), key=str.lower)
 
 
-def rendered() -> str:
-    """Return the page."""
+def names_by_package() -> dict[str, list[str]]:
+    """Return the public names of every package."""
     packages = [
         f"rlpyt.{info.name}" for info in pkgutil.iter_modules(rlpyt.__path__) if info.ispkg and info.name != "compat"
     ]
-    names = {name: public_names(name) for name in ["rlpyt", *sorted([*packages, *MODULES])]}
+    return {name: public_names(name) for name in ["rlpyt", *sorted([*packages, *MODULES])]}
+
+
+def rendered() -> str:
+    """Return the page."""
+    names = names_by_package()
     return HEAD + "".join(f"\n## {name}\n\n{listed(names[name])}\n" for name in names)
 
 

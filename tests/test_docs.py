@@ -33,7 +33,8 @@ from rlpyt.runners import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers import SerialSampler
 from rlpyt.settings import scheduled
 from rlpyt.utils.affinity import Affinity
-from tests import names_page, rooms_drawing
+from tests import names_page, pictures, rooms_drawing
+from tests.drawing import FOLDER, Drawing
 from tests.markdown import PAGES, ROOT, quoted, split, tables
 from tests.toy_envs import CountingEnv
 
@@ -52,7 +53,23 @@ RLMODELS = """
     critic_lr_scheduler_fn steps_per_update discount_rate td_steps max_memory_size individuals_by_gen episodes_by_ind
     n_generations max_ts_by_episode alpha_mu alpha_cm beta_mu beta_cm fit n_episodes mean_trace max_trace Agent SumTree
 """
-"""Names on the page for its users that are none here."""
+STABLE_BASELINES3 = """
+    n_steps n_envs DummyVecEnv SubprocVecEnv total_timesteps policy_kwargs net_arch VecNormalize VecFrameStack
+    AtariWrapper Monitor MaskablePPO RecurrentPPO HerReplayBuffer EvalCallback StopTrainingOnRewardThreshold
+    CheckpointCallback tensorboard_log predict evaluate_policy use_sde n_epochs gamma clip_range clip_range_vf
+    ent_coef vf_coef max_grad_norm buffer_size learning_starts train_freq gradient_steps tau
+    exploration_fraction exploration_initial_eps exploration_final_eps policy_delay action_noise
+    target_policy_noise n_critics optimize_memory_usage
+"""
+CLEANRL = """
+    ppo.py parse_args make_env SyncVectorEnv obs actions logprobs num_steps writer.add_scalar tau autotune alpha
+"""
+OF_OTHERS = {
+    "from_rlmodels.md": RLMODELS,
+    "from_stable_baselines3.md": STABLE_BASELINES3,
+    "from_cleanrl.md": CLEANRL,
+}
+"""Names on the pages for users of other libraries that are none here."""
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 every_algorithm = pytest.mark.parametrize("AlgoCls", ALGORITHMS, ids=lambda AlgoCls: AlgoCls.__name__)
 
@@ -63,15 +80,18 @@ every_algorithm = pytest.mark.parametrize("AlgoCls", ALGORITHMS, ids=lambda Algo
 with_blocks = pytest.mark.parametrize(
     "page", [p for p in PAGES if "```python" in p.read_text() and p != TUTORIAL], ids=lambda page: page.name
 )
-LONG = ("README.md", "asynchronous.md", "continuous_control.md", "from_rlmodels.md", "own_environment.md", "replay.md",
-        "samplers.md")  # fmt: skip
-"""Pages with runs of more than some hundred steps, of which nothing is asserted that needs them."""
-SHORT = dict(n_steps=512, log_interval_steps=256, min_steps_learn=128)
+LONG = {
+    **dict.fromkeys(("README.md", "asynchronous.md", "own_environment.md", "replay.md", "samplers.md"), 512),
+    **{"from_rlmodels.md": 256, "results.md": 256, "continuous_control.md": 160, "value_heads.md": 160},
+    "stored_data.md": 48,
+}
+"""Pages with longer runs than they need for what is asserted there, and the steps of a run in the suite."""
 
 
-def shortened(code: str) -> str:
+def shortened(code: str, n_steps: int) -> str:
     """Return the code of a page with shorter runs."""
-    for name, limit in SHORT.items():
+    limits = dict(n_steps=n_steps, log_interval_steps=n_steps // 2, min_steps_learn=n_steps // 4)
+    for name, limit in limits.items():
         for value in set(re.findall(rf"\b{name}=([\d_]+)\b", code)):
             code = re.sub(rf"\b{name}={value}\b", f"{name}={min(int(value), limit)}", code)
     return code
@@ -81,7 +101,7 @@ def shortened(code: str) -> str:
 def test_the_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path, run_script: Callable[..., None]) -> None:
     code = split(page)[1]
     script = tmp_path / "page.py"
-    script.write_text(shortened(code) if page.name in LONG else code)
+    script.write_text(shortened(code, LONG[page.name]) if page.name in LONG else code)
     run_script(script)
 
 
@@ -217,7 +237,7 @@ def test_names_in_tables_exist(page: Path, public_names: set[str], columns: dict
     ]
     before: list[Iterable[str]] = [*NAMES.values(), *OLD_METHODS.values(), *OLD_ATTRIBUTES.values(), SETTINGS]
     before += [STUDIES, *STUDIES.values(), *RENAMED.values()]
-    before += [RLMODELS.split()] if page.name == "from_rlmodels.md" else []
+    before += [OF_OTHERS.get(page.name, "").replace(".", " ").split()]
     known = public_names.union(*columns.values(), *metrics, [f.name for f in fields(Affinity)], *before)
     cells = [cell for table in tables(page) for row in table for cell in row]
     names = [re.sub(r"\(.*\)$", "", token) for cell in cells for token in quoted(cell)]
@@ -311,9 +331,16 @@ def test_page_has_the_public_names() -> None:
     assert names_page.PAGE.read_text() == names_page.rendered(), "write it again: python -m tests.names_page"
 
 
-def test_page_has_the_drawing_of_the_rooms() -> None:
-    on_page = rooms_drawing.drawn(rooms_drawing.PAGE.read_text())
-    assert on_page == rooms_drawing.rendered(rooms_drawing.arrows()), "draw it again: python -m tests.rooms_drawing"
+def test_picture_has_the_imports_of_the_rooms() -> None:
+    drawn = rooms_drawing.rendered(rooms_drawing.arrows())
+    assert rooms_drawing.PICTURE.read_text() == drawn, "draw it again: python -m tests.rooms_drawing"
+
+
+@pytest.mark.parametrize("picture", pictures.PICTURES, ids=lambda picture: picture.__name__)
+def test_pictures_are_those_of_the_code(picture: Callable[[], Drawing]) -> None:
+    file = FOLDER / f"{picture.__name__}.svg"
+    assert file.read_text() == picture().svg(), "draw it again: python -m tests.pictures"
+    assert any(f"pictures/{file.name})" in page.read_text() for page in PAGES)
 
 
 def test_page_has_the_keys_of_affinity() -> None:

@@ -35,12 +35,10 @@ class LossInputs(NamedArrayTuple):
     agent_inputs: AgentInputs
     action: Buffer
     advantage: Buffer
-    """None for a Q-learner."""
     return_: Buffer
     valid: Buffer
     """bool, or None where all rows are valid."""
     old_dist_info: Buffer
-    """None for a Q-learner."""
     old_value: Buffer
     old_log_prob: Buffer = None
     """log-probability of the action under the policy that acted, where the loss compares with it."""

@@ -318,8 +318,6 @@ class CategoricalQAgent(QAgent):
     """Q-learner over the probabilities of fixed atoms, as C51 asks of an agent."""
 
     kind: ClassVar[str] = "categorical"
-    z: torch.Tensor
-    """Values of the atoms, [n_atoms] float32, on the device."""
     give_V_min_max: Callable[[float, float], None]
     """Sets the range of the atoms, in every process that acts."""
 

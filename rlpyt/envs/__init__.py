@@ -11,6 +11,7 @@ from rlpyt.envs.gym import GymEnvWrapper, gym_make
 from rlpyt.envs.images import ChannelsFirst
 from rlpyt.envs.info import InfoRecorder, as_recorded, info_at, info_recorder
 from rlpyt.envs.making import env_methods
+from rlpyt.envs.players import ParallelGame, players_make_vec
 from rlpyt.envs.rsl_rl import RslRlEnv
 from rlpyt.envs.state_check import restores_exactly
 from rlpyt.envs.vector import VectorEnvAdapter, make_vector_env, makes_vector_env
@@ -30,6 +31,7 @@ __all__ = [
     "EnvStep",
     "GymEnvWrapper",
     "InfoRecorder",
+    "ParallelGame",
     "RslRlEnv",
     "VectorEnvAdapter",
     "as_recorded",
@@ -45,5 +47,6 @@ __all__ = [
     "make_env",
     "make_vector_env",
     "makes_vector_env",
+    "players_make_vec",
     "restores_exactly",
 ]

@@ -14,11 +14,12 @@ import torch
 from rlpyt.core import Agent, Algorithm, EvalResult, Sampler
 from rlpyt.logging import Logger
 from rlpyt.logging.run_directory import outcome_of
-from rlpyt.logging.sinks import Row, optional_package
+from rlpyt.logging.sinks import Row
 from rlpyt.runners.training import Training
 from rlpyt.settings import Settings, whole
 from rlpyt.types import StateDict
 from rlpyt.utils.arrays import numpify_buffer
+from rlpyt.utils.packages import optional_package
 from rlpyt.utils.replicas import Replicas
 
 if TYPE_CHECKING:
