@@ -48,10 +48,7 @@ MORE = ("PQN Adam", "PPO two-hot", "CrossQ", "SimbaV2", "discrete SAC", "SAC C51
 UPDATES = {case: make for case, make in CASES.items() if case not in LEFT_OUT}
 UPDATES |= {case: partial(of_small_problem, case) for case in MORE}
 """All that differ in what an update does. The device does not exist in other threads."""
-TO_CPU = (
-    "update_priorities(places, priority if replay.on_device else priority.cpu())",
-    'x.to("cpu", non_blocking=x.is_cuda, copy=True)',
-)
+TO_CPU = "priority.cpu())", 'x.to("cpu", non_blocking=x.is_cuda, copy=True)'
 
 
 def test_tests_in_a_clone_that_is_named_as_the_library_are_no_part_of_it():
