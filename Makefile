@@ -30,7 +30,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 # Cases marked `nightly` run where an expression asks for them, and nowhere else: tests/tiers.py.
 # Alone: beside two busy processes, a start of Ray's cluster or of its actors can take longer than a test may.
-RAY_TESTS := $(BIN)/python -m pytest --numprocesses 0
+RAY_TESTS := $(BIN)/python -m pytest --numprocesses 0 tests/launching tests/samplers
 
 .PHONY: mutants gravest train test check fix pages docs bench bench-short speed nightly nightly-tests nightly-environments nightly-ray slurm durations figures venv format lint types pytest quick
 
@@ -136,9 +136,10 @@ slurm: venv
 nightly-ray: venv
 	$(BIN)/python -m pytest --timeout 600 -rs tests/nightly/test_lost_head.py
 
+# With more time than in the suite, as torch compiles whole updates in some.
 nightly-tests: venv
-	$(PYTEST) -m "nightly and not ray"
-	$(RAY_TESTS) -m "nightly and ray"
+	$(PYTEST) --timeout 600 -m "nightly and not ray"
+	$(RAY_TESTS) --timeout 600 -m "nightly and ray"
 
 nightly: nightly-tests nightly-environments nightly-ray slurm gravest docs
 

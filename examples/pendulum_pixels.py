@@ -55,14 +55,14 @@ def main() -> None:
     parser.add_argument("--log_dir", default="data/pendulum_pixels")
     parser.add_argument("--smoke", action="store_true", help="a few seconds only")
     args = parser.parse_args()
-    n_steps = 600 if args.smoke else args.n_steps
+    n_steps = 520 if args.smoke else args.n_steps
     AlgoCls, AgentCls = {"sac": (SAC, SacAgent), "td3": (TD3, Td3Agent)}[args.algo]
     algo = AlgoCls(
         learning_rate=1e-3,
         q_learning_rate=1e-3,
         batch_size=128,
         replay_ratio=16 if args.smoke else 64,  # an update for every 2 rows
-        min_steps_learn=400 if args.smoke else 1_000,
+        min_steps_learn=480 if args.smoke else 1_000,
         replay_size=100_000,
         frame_stack=N_FRAMES,
         random_shift=2,

@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--log_dir", default="data/qpg_mujoco")
     parser.add_argument("--smoke", action="store_true", help="a few seconds only")
     args = parser.parse_args()
-    n_steps = 600 if args.smoke else args.n_steps
+    n_steps = 520 if args.smoke else args.n_steps
     SamplerCls = {"serial": SerialSampler, "cpu": CpuSampler}[args.sample_mode]
     sampler = SamplerCls(
         EnvCls=gymnasium.make,

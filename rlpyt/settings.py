@@ -214,6 +214,19 @@ def whole(part: Settings, name: str, least: int = 1) -> int:
     return int(getattr(part, name))
 
 
+def refuse_together(part: object, name: str, others: Mapping[str, str]) -> None:
+    """Refuse a setting, which is set, beside others that are set too: not None, False or 0.
+
+    Args:
+        part: with the settings.
+        name: of the one.
+        others: why not with it, by name, as the end of a message, and how to mend it.
+    """
+    for other, why in others.items():
+        if getattr(part, other) not in (None, False):
+            raise ValueError(f"{type(part).__name__}: {name} and {other} are set; expected one of them, as {why}")
+
+
 def arguments_of(part: object) -> dict[str, Any]:
     """Return the arguments of a part's constructor by name, without the defaults."""
     args, kwargs = vars(part).get("_given", ((), {}))

@@ -4,6 +4,9 @@ A batch has `[T, B]` leading dimensions: T time steps of B environments. Row `[t
 action taken on it, the reward and the flags of that step. Where the step at t ended an episode, row t + 1 holds
 the final observation with null action and zero reward and is not `valid`; row t + 2 starts the next episode.
 So the state that the action of row t led to is always in row t + 1.
+
+A simulator that steps all its environments in lock step has no row to spare. Its batches, those of `DeviceSampler`,
+are on its device, row t + 1 starts the next episode at once, and `final_observation` holds what row t led to.
 """
 
 from __future__ import annotations
@@ -88,6 +91,9 @@ class Run:
     """This replica and those that it agrees with."""
     mid_batch_reset: bool = True
     """Whether an environment goes on with a new episode inside a batch; else it rests until the batch is over."""
+    final_rows: bool = True
+    """Whether the final observation of an episode is a row of its own; else it is in `final_observation`, and the rows
+    are on the device of the environments."""
     bootstrap_value: bool = False
     """Whether the sampler records the value of the observation after the last row."""
     bootstrap_inputs: bool = False
@@ -174,6 +180,9 @@ class AgentSamples(NamedArrayTuple):
     """[1, B] value of the observation after the last row, where the algorithm asked for it."""
     bootstrap_inputs: Buffer = None
     """`AgentInputs` [1, B] of the row after the last one, where the algorithm asked for them."""
+    final_value: Buffer = None
+    """[T, B] value of `final_observation` where the row truncated an episode, 0 elsewhere; None where final
+    observations have rows of their own, or the algorithm asked for no values."""
 
 
 class EnvSamples(NamedArrayTuple):
@@ -193,6 +202,9 @@ class EnvSamples(NamedArrayTuple):
     """bool, train on this row; False where the row holds a final observation."""
     env_info: Buffer = None
     """The numbers of the environments' info dictionaries that were named to the sampler."""
+    final_observation: Buffer = None
+    """What the row's action led to where it truncated an episode, and the next row begins another one; of no meaning
+    elsewhere. None where final observations have rows of their own."""
 
     @property
     def done(self) -> Buffer:

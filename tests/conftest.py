@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import runpy
 import signal
+import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from multiprocessing import forkserver
 from pathlib import Path
@@ -14,6 +17,7 @@ from unittest import mock
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from rlpyt.utils.process_start import PRELOAD
 from rlpyt.utils.worker_main import MASTER_OF_FORKSERVER, ONE_THREAD
@@ -27,6 +31,10 @@ torch.set_num_threads(1)
 
 WITH_TESTS = ("pytest", "tests.runners.runner_kit", "tests.samplers.row_reference", "tests.vector_toy_envs")
 """What workers import with a class of a test, beside the toys."""
+
+# On a busy machine an example may take seconds, and so may the choice of one.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 
 # On a login node, or in a job, no test may find the real SLURM: its clients fail at once without a configuration. The
 # tests that `make slurm` runs have one of their own.
@@ -83,6 +91,50 @@ def run_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
         runpy.run_path(str(script), run_name="__main__")
 
     return run
+
+
+HALL = """
+    import gymnasium, json, os, sys, torch, traceback
+
+    for line in sys.stdin:
+        code, path = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            file = os.open(path, os.O_WRONLY | os.O_CREAT)
+            os.dup2(file, 1), os.dup2(file, 2)
+            failed = 0
+            try:
+                exec(code, {"__name__": "__main__"})
+            except BaseException:
+                traceback.print_exc()
+                failed = 1
+            sys.stdout.flush(), sys.stderr.flush()
+            os._exit(failed)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+
+@pytest.fixture(scope="session")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+    """Return a function that runs code in a process without the library and returns what it has printed.
+
+    It is forked from one that has imported torch, which takes 5 s, in a folder that is not the repository.
+    """
+    folder = tmp_path_factory.mktemp("hall")
+    command, pipe = [sys.executable, "-c", textwrap.dedent(HALL)], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=folder) as hall:
+
+        def run(code: str) -> str:
+            path = folder / f"{len(list(folder.iterdir()))}.txt"
+            assert hall.stdin is not None
+            assert hall.stdout is not None
+            print(json.dumps([textwrap.dedent(code), str(path)]), file=hall.stdin, flush=True)
+            ended, out = hall.stdout.readline(), path.read_text()
+            assert ended == "0\n", out
+            return out
+
+        yield run
+        hall.kill()
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ from rlpyt.utils.reductions import FlatPass
 from rlpyt.utils.replicas import Replicas
 
 T = TypeVar("T")
-_SECONDS = 20.0  # of a wait for the others
+_SECONDS = 100.0  # of a wait for the others, one of whom may compile
 
 
 class Table:

@@ -21,6 +21,7 @@ from rlpyt.samplers import SerialSampler, evaluate
 from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.compute import ComputeSettings
 from tests.algos.small_problems import RandomEnv, batches, optimize, set_up
+from tests.gpu.gpu_kit import ImageEnv
 
 VECTOR, IMAGE = spaces.Box(-1, 1, (3,), np.float32), spaces.Box(0, 255, (1, 12, 12), np.uint8)
 SMALL: dict[str, Any] = dict(channels=[4], kernel_sizes=[4], strides=[2], paddings=[0], fc_sizes=8)
@@ -159,17 +160,6 @@ def test_the_state_of_an_optimiser_takes_the_memory_format_of_the_weights(saved_
         )
     for one, other in zip(*others, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
-
-
-class ImageEnv(RandomEnv):
-    """Random images of two channels."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_space = spaces.Box(0, 255, (2, 12, 12), np.uint8)
-
-    def _observation(self) -> np.ndarray:
-        return self.np_random.integers(0, 256, (2, 12, 12), dtype=np.uint8)
 
 
 def test_a_fixed_alpha_is_logged_as_it_is():

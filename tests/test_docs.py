@@ -80,15 +80,18 @@ every_algorithm = pytest.mark.parametrize("AlgoCls", ALGORITHMS, ids=lambda Algo
 with_blocks = pytest.mark.parametrize(
     "page", [p for p in PAGES if "```python" in p.read_text() and p != TUTORIAL], ids=lambda page: page.name
 )
-LONG = ("README.md", "asynchronous.md", "continuous_control.md", "from_rlmodels.md", "own_environment.md", "replay.md",
-        "samplers.md")  # fmt: skip
-"""Pages with runs of more than some hundred steps, of which nothing is asserted that needs them."""
-SHORT = dict(n_steps=512, log_interval_steps=256, min_steps_learn=128)
+LONG = {
+    **dict.fromkeys(("README.md", "asynchronous.md", "own_environment.md", "replay.md", "samplers.md"), 512),
+    **{"from_rlmodels.md": 256, "results.md": 256, "continuous_control.md": 160, "value_heads.md": 160},
+    "stored_data.md": 48,
+}
+"""Pages with longer runs than they need for what is asserted there, and the steps of a run in the suite."""
 
 
-def shortened(code: str) -> str:
+def shortened(code: str, n_steps: int) -> str:
     """Return the code of a page with shorter runs."""
-    for name, limit in SHORT.items():
+    limits = dict(n_steps=n_steps, log_interval_steps=n_steps // 2, min_steps_learn=n_steps // 4)
+    for name, limit in limits.items():
         for value in set(re.findall(rf"\b{name}=([\d_]+)\b", code)):
             code = re.sub(rf"\b{name}={value}\b", f"{name}={min(int(value), limit)}", code)
     return code
@@ -98,7 +101,7 @@ def shortened(code: str) -> str:
 def test_the_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path, run_script: Callable[..., None]) -> None:
     code = split(page)[1]
     script = tmp_path / "page.py"
-    script.write_text(shortened(code) if page.name in LONG else code)
+    script.write_text(shortened(code, LONG[page.name]) if page.name in LONG else code)
     run_script(script)
 
 

@@ -17,29 +17,33 @@ from rlpyt import agents, algos
 from rlpyt.envs import EnvError
 from rlpyt.logging import load_snapshot, read_progress
 from rlpyt.settings import Settings, all_settings, scheduled
+from tests.pairs import others_nightly
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 ALONE = ("ppo_cartpole", "custom_environment")
-"""Run by a Python of their own: the main job, and one whose workers start from nothing and import its file."""
+"""Run by a Python of their own: the main job, nightly, and one whose workers start from nothing and import its file."""
 
 NO_RUN = ("render", "grid", "search")
 """Scripts that make no run, or many."""
 
 SHORTER = {
     "a2c_atari": ["--sample_mode", "gpu", "--wait_reset"],
-    "r2d1_atari": ["--sample_mode", "serial"],
     "cmaes_cartpole": ["--sample_mode", "serial"],
 }
 """Options of an example in the suite; without them it is nightly."""
-SCRIPTS = [path.stem for path in sorted(EXAMPLES.glob("*.py")) if path.stem not in (*ALONE, *NO_RUN)]
+LIKE_ANOTHER = ("dqn_atari", "r2d1_atari", "ppo_mujoco", "pendulum", "hidden_velocity", "ppo_torchrun")
+"""Nightly: they have the parts of other examples, such as `rainbow_atari`, `ppo_cartpole` and `qpg_mujoco`."""
+
+SCRIPTS = [path.stem for path in sorted(EXAMPLES.glob("*.py")) if path.stem not in (*ALONE[1:], *NO_RUN)]
 RUNS = [
-    *([script, *SHORTER.get(script, [])] for script in SCRIPTS),
+    *([script, *SHORTER.get(script, [])] for script in SCRIPTS if script not in LIKE_ANOTHER),
     ["ppo_lstm", "--feed_forward"],
     ["vtrace_cartpole", "--lag", "1"],
-    *(["schedules", "--algo", algo] for algo in ("vtrace", "dqn", "r2d1", "td3", "sac", "sac_fixed_alpha", "cmaes")),
+    *(["schedules", "--algo", algo] for algo in ("vtrace", "dqn", "sac")),
 ]
 NIGHTLY = [
-    *([script] for script in SHORTER),
+    *([script] for script in (*SHORTER, *LIKE_ANOTHER)),
+    *(["schedules", "--algo", algo] for algo in ("r2d1", "td3", "sac_fixed_alpha", "cmaes")),
     ["ppo_cartpole", "--env", "ALE/Pong-v5", "--sample_mode", "cpu"],
     ["a2c_atari", "--sample_mode", "cpu"],
     ["a2c_atari", "--sample_mode", "alternating"],
@@ -88,6 +92,7 @@ def test_the_grid_runs_and_is_found_finished(run_script: Callable[..., None], tm
         assert read_progress(run_dir)["Diagnostics/CumSteps"][-1] == 1024
 
 
+@pytest.mark.nightly
 def test_the_search_runs(run_script: Callable[..., None], tmp_path, capsys):
     launch(run_script, "search.py")
     assert "Best: trial_" in capsys.readouterr().out
@@ -96,7 +101,7 @@ def test_the_search_runs(run_script: Callable[..., None], tmp_path, capsys):
         assert read_progress(run_dir)["Diagnostics/CumSteps"][-1] == 1024
 
 
-@pytest.mark.parametrize("script", ALONE)
+@pytest.mark.parametrize("script", others_nightly(ALONE, ALONE[1:]))
 def test_example_runs_as_it_is_typed(script, tmp_path):
     process = python(tmp_path, EXAMPLES / f"{script}.py", "--smoke")
     assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
@@ -125,13 +130,6 @@ def test_a_run_is_rendered(run_script: Callable[..., None], tmp_path: Path, caps
     pytest.importorskip("pygame")
     run_script(EXAMPLES / "render.py", str(run_dir), "--episodes", "1", "--video", str(tmp_path / "videos"))
     assert [path.name for path in (tmp_path / "videos").iterdir()] == ["episode_0.mp4"]
-
-
-def test_examples_need_nothing_but_what_is_installed(tmp_path):
-    """What pytest has imported already, and the repository on its path, would hide a missing import."""
-    scripts = [str(path) for path in sorted(EXAMPLES.glob("*.py")) if path.stem not in ALONE]
-    process = python(tmp_path, "-c", f"import runpy\nfor script in {scripts}: runpy.run_path(script)")
-    assert process.returncode == 0, process.stderr[-2000:]
 
 
 def test_every_setting_that_can_be_is_scheduled():

@@ -26,6 +26,7 @@ from rlpyt.settings import Settings, all_settings
 from rlpyt.types import Kwargs
 from rlpyt.utils.compute import ComputeSettings
 from tests.markdown import ROOT, quoted, tables
+from tests.pairs import others_nightly
 from tests.rlpyt_0_1_configs import OLD, Numbers
 
 EXPERIMENTS = ROOT / "experiments"
@@ -184,15 +185,14 @@ def test_constructor_calls_of_rlpyt_0_1_pass_or_are_told_what_to_write():
 # ---- runs ----
 
 
+OF_THE_SUITE = ("atari_r2d1", "atari_ff_a2c", "mujoco_a2c", "mujoco_ppo", "mujoco_ddpg", "mujoco_td3", "mujoco_sac")
+
+
 @pytest.mark.parametrize(
-    ("study", "config"),
-    [
-        pytest.param(study, config, marks=() if config == next(iter(STUDIES[study])) else pytest.mark.nightly)
-        for study, config in ALL
-    ],
+    ("study", "config"), others_nightly(ALL, [(study, next(iter(STUDIES[study]))) for study in OF_THE_SUITE])
 )
 def test_every_configuration_starts(study, config, tmp_path):
-    """Those of a study differ in numbers: the suite starts the first one."""
+    """Those of a study differ in numbers: the suite starts the first one of some, one for each algorithm or more."""
     runner = in_process(smoke(make(study, config)))
     with logger_context(tmp_path, 0):
         runner.train()
@@ -262,10 +262,13 @@ def test_the_script_lists_and_refuses(capsys):
 
 
 @pytest.mark.parametrize(
-    "configs", [["cartpole_ppo"], pytest.param(["cartpole_ppo", "cartpole_dqn"], marks=pytest.mark.nightly)]
+    ("configs", "games"),
+    [
+        (["cartpole_ppo"], ["CartPole-v0"]),
+        pytest.param(["cartpole_ppo", "cartpole_dqn"], ["CartPole-v0", "CartPole-v1"], marks=pytest.mark.nightly),
+    ],
 )
-def test_the_launcher_runs_a_study_and_a_variant_changes_it(configs, tmp_path, capsys):
-    games = ["CartPole-v0", "CartPole-v1"]
+def test_the_launcher_runs_a_study_and_a_variant_changes_it(configs, games, tmp_path, capsys):
     arguments = ["classic_control", *configs, "--games", *games, "--data_dir", str(tmp_path), "--smoke"]
     assert launch.main([*arguments, "--affinity", "1cpu"]) == 0
     for config, game in product(configs, games):

@@ -366,14 +366,14 @@ def leaves(buffer: Any) -> list[np.ndarray]:
 indices = st.integers(-4, 3) | st.slices(4) | st.tuples(st.integers(0, 3), st.slices(3)) | st.just(Ellipsis)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(buffer=buffers((4, 3)), key=indices)
 def test_reading_is_the_same_as_reading_every_leaf(buffer, key):
     read = leaves(buffer[key])
     assert all(np.array_equal(x, leaf[key]) for x, leaf in zip(read, leaves(buffer), strict=True))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(buffer=buffers((4, 3)), key=indices)
 def test_writing_is_the_same_as_writing_every_leaf(buffer, key):
     expected = [leaf.copy() for leaf in leaves(buffer)]

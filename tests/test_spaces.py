@@ -75,7 +75,7 @@ def close(space: Any, a: Any, b: Any) -> bool:
     return bool(np.allclose(a, b, rtol=1e-6, atol=1e-6))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(space=random_spaces, seed=st.integers(0, 2**31))
 def test_row_form_and_back(space, seed):
     space.seed(seed)
@@ -87,7 +87,7 @@ def test_row_form_and_back(space, seed):
     assert close(space, back, value)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(space=random_spaces, seed=st.integers(0, 2**31))
 def test_null_value_is_zeros_of_the_same_form_as_a_sample(space, seed):
     null, sample = null_value(space), random_value(space, np.random.default_rng(seed))

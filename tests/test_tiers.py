@@ -30,6 +30,13 @@ def test_the_record_names_tests_that_are_there():
         assert re.search(rf"^ *def {function}\(", (ROOT / file).read_text(), re.MULTILINE), name
 
 
+def test_make_looks_for_the_tests_of_ray_where_they_are():
+    [folders] = re.findall(r"^RAY_TESTS := .* --numprocesses 0 (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    marked = re.compile("^pytestmark = pytest.mark.ray", re.MULTILINE)
+    files = [path for path in ROOT.glob("tests/**/test_*.py") if marked.search(path.read_text())]
+    assert {f"tests/{path.parent.name}" for path in files} == set(folders.split())
+
+
 @pytest.mark.parametrize(
     ("expression", "kept"),
     [

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from rlpyt.agents.networks import rnn_to_rows
+from rlpyt.agents.networks import rnn_from_rows, rnn_to_rows
 from rlpyt.core import Actor, Agent
 from rlpyt.models import NoisyLinear, RandomModule
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.types import AgentStep, StateDict
+from rlpyt.types import AgentInputs, AgentStep, StateDict
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, buffer_to
 from rlpyt.utils.seeds import Role, checked_stream, torch_generator
 
@@ -46,7 +46,10 @@ class ModelActor(Actor):
         evaluation: bool = False,
         restarts: int = 0,
         by_hand: bool = False,
+        device: torch.device | None = None,
     ) -> None:
+        self.device = device or torch.device("cpu")
+        """Where the environments are, and everything that acting returns."""
         self.agent = of_its_kind(agent)
         self.agent.networks.encode_by(self.agent.distribution)  # a subclass may have another one since `initialize`
         self.env_ranks = list(env_ranks)
@@ -54,14 +57,16 @@ class ModelActor(Actor):
         self.restarts, self.itr, self.deterministic = restarts, 0, False
         self.exploration: Any = None
         """What `agent.exploration.begin` has set for a batch, or an evaluation."""
-        self.generator = torch_generator(seed, Role.EVAL_ACTIONS if evaluation else Role.ACTIONS, restarts)
+        role = Role.EVAL_ACTIONS if evaluation else Role.ACTIONS
+        self.generator = torch_generator(seed, role, restarts, self.device)
         """Stream of the noise. What is drawn from it beside `draw` is the same in all actors at the same step."""
-        self._mine = None if self.env_ranks == list(range(global_B)) else torch.tensor(self.env_ranks)
+        everyone = self.env_ranks == list(range(global_B))
+        self._mine = None if everyone else buffer_to(torch.tensor(self.env_ranks), self.device)
         self._noisy_layers: list[NoisyLinear] = []
         B = len(self.env_ranks)
         self.rnn_state = buffer_func(self.agent.rnn_state_example(), lambda x: x.new_zeros(x.shape[0], B, *x.shape[2:]))
         """Recurrent state before the next step, [N, B, H] leaves on the model's device; None without one."""
-        self.exploration_state = self.agent.exploration.state(B)
+        self.exploration_state = buffer_to(self.agent.exploration.state(B), self.device)
 
     # ---- acting ----
 
@@ -78,40 +83,57 @@ class ModelActor(Actor):
         if self.evaluation:
             if not self.by_hand:
                 # A stream for every evaluation: how many steps an earlier one took in this worker decides nothing.
-                self.generator = torch_generator(self.seed, Role.EVAL_ACTIONS, itr)
+                self.generator = torch_generator(self.seed, Role.EVAL_ACTIONS, itr, self.device)
             self.reset()
         agent.exploration.begin(self)
+        if isinstance(self.exploration, torch.Tensor):
+            self.exploration = buffer_to(self.exploration, self.device)
 
     @torch.no_grad()
     def step(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> AgentStep:
-        """Select actions [B]; everything returned is on the CPU."""
+        """Select actions [B]; everything returned is on the device of the environments."""
         agent = self.agent
         for layer in self._noisy_layers:
             layer.draw(self.generator)
-        output, next_rnn_state = self._forward((observation, prev_action, prev_reward))
+        output, next_rnn_state = self._forward((observation, prev_action, prev_reward), self.rnn_state)
         action, info = agent.act(output, self), agent.agent_info(output)
         if agent.recurrent:
-            info = info._replace(prev_rnn_state=agent.networks.from_model(rnn_to_rows(self.rnn_state)))
+            info = info._replace(prev_rnn_state=self._from_model(rnn_to_rows(self.rnn_state)))
             self.rnn_state = next_rnn_state
         return AgentStep(action, info)
 
     @torch.no_grad()
     def value(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> torch.Tensor:
         """Return the values [B] of the rows; an agent that records none is refused."""
-        output, _ = self._forward((observation, prev_action, prev_reward))
-        info = self.agent.agent_info(output)
+        return self._value((observation, prev_action, prev_reward), self.rnn_state)
+
+    @torch.no_grad()
+    def value_after(self, row: AgentInputs, rnn_state: Buffer, following: AgentInputs) -> torch.Tensor:
+        """Return the values [M] of rows that follow others; see `rlpyt.core.Actor`."""
+        after = self._forward(tuple(row), rnn_from_rows(rnn_state))[1] if self.agent.recurrent else None
+        return self._value(tuple(following), after)
+
+    def _value(self, inputs: tuple[Buffer, ...], rnn_state: Buffer) -> torch.Tensor:
+        info = self.agent.agent_info(self._forward(inputs, rnn_state)[0])
         if "value" not in info:
             raise TypeError(
                 f"{type(self.agent).__name__}: gives no values of states; expected a policy-gradient agent for that."
             )
         return info.value
 
-    def _forward(self, inputs: tuple[Buffer, Buffer, Buffer]) -> tuple[Buffer, Buffer]:
-        """Return the outputs for `agent.act` of rows [B, ...], on the CPU, and the next state, on the device."""
+    def _forward(self, inputs: tuple[Buffer, ...], rnn_state: Buffer) -> tuple[Buffer, Buffer]:
+        """Return the outputs for `agent.act` of rows [B, ...], where these are, and the next state, where the model is.
+
+        The state is that before the rows, [N, B, H] leaves.
+        """
         agent, networks = self.agent, self.agent.networks
         inputs = networks.to_model(inputs)
-        output, next_rnn_state = networks.run(agent.exploration.model(self), inputs, self.rnn_state)
-        return networks.from_model(agent.head.read_at(inputs[0], output)), next_rnn_state
+        output, next_rnn_state = networks.run(agent.exploration.model(self), inputs, rnn_state)
+        return self._from_model(agent.head.read_at(inputs[0], output)), next_rnn_state
+
+    def _from_model(self, outputs: Buffer) -> Buffer:
+        # Environments of another device share it with the model.
+        return self.agent.networks.from_model(outputs) if self.device.type == "cpu" else outputs
 
     def draw(self, draw_noise: Draw) -> torch.Tensor:
         """Return the noise [B, ...] of one step; `draw_noise(batch_size, generator)` is the distribution's."""
@@ -130,6 +152,14 @@ class ModelActor(Actor):
             state[:, idx] = 0
         if self.exploration_state is not None:
             self.exploration_state[idx] = 0
+
+    @torch.no_grad()
+    def reset_where(self, ended: torch.Tensor) -> None:
+        """Set the states of some environments to zero, without waiting for their device."""
+        for state in buffer_leaves(self.rnn_state):
+            state.masked_fill_(ended.view(1, -1, *[1] * (state.dim() - 2)), 0)
+        if self.exploration_state is not None:
+            self.exploration_state.masked_fill_(ended.view(-1, *[1] * (self.exploration_state.dim() - 1)), 0)
 
     # ---- state ----
 

@@ -142,11 +142,19 @@ class BaseAgent(Settings, Scheduled, Agent):
     # ---- acting ----
 
     def actor(
-        self, env_ranks: Sequence[int], global_B: int, seed: int, *, evaluation: bool = False, restarts: int = 0
+        self,
+        env_ranks: Sequence[int],
+        global_B: int,
+        seed: int,
+        *,
+        evaluation: bool = False,
+        restarts: int = 0,
+        device: torch.device | None = None,
     ) -> ModelActor:
         """Return an actor for environments that are stepped together."""
         self.networks.check_built()
-        actor = self.ActorCls(self, env_ranks, global_B, seed, evaluation=evaluation, restarts=restarts)
+        where: Kwargs = {} if device is None else {"device": device}
+        actor = self.ActorCls(self, env_ranks, global_B, seed, evaluation=evaluation, restarts=restarts, **where)
         if not own_names(type(self)) & {"step", "value", "sample_mode", "eval_mode", "reset", "reset_one"}:
             return actor
         own = compat("steps").OwnStepActor(self, actor, ByHand(self, actor).acting, evaluation)
@@ -156,7 +164,8 @@ class BaseAgent(Settings, Scheduled, Agent):
         """Return actions [B]: the best ones in a deterministic evaluation, without a draw, or those of exploration.
 
         Args:
-            output: what the model gave for B rows, as the head reads it, on the CPU.
+            output: what the model gave for B rows, as the head reads it, where the environments are: on the CPU, but
+                for those of a `DeviceSampler`.
             actor: whose `exploration`, `deterministic` and `draw` say how to explore.
         """
         return self.head.best(output) if actor.deterministic else self.exploration.action(output, actor)

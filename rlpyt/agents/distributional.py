@@ -15,6 +15,7 @@ from rlpyt.agents.dqn import DqnAgent
 from rlpyt.agents.networks import Held
 from rlpyt.agents.rules import Atoms, EpsilonGreedyExploration, Exploration, Head, ImplicitQuantileHead, QuantileHead
 from rlpyt.core import CategoricalQAgent
+from rlpyt.functional import C51
 from rlpyt.models import IqnModel
 from rlpyt.settings import whole
 from rlpyt.spaces import EnvSpaces
@@ -40,12 +41,11 @@ class GreedyByAtoms(EpsilonGreedyExploration):
 
 @dataclass(kw_only=True, eq=False)
 class WithAtoms(BaseAgent):
-    """Network that gives the logits of fixed atoms [.., A, n_atoms] (Bellemare et al. 2017)."""
+    """Network that gives the logits of fixed atoms [.., A, n_atoms]: the value head "c51", of the algorithm's range."""
 
     kind: ClassVar[str] = "categorical"
     kept_numbers: ClassVar[Mapping[str, int]] = {"annealed": 1, "V_range": 2}
     HeadCls: ClassVar[type[Head]] = Atoms
-    told_to_default: ClassVar[Mapping[str, str]] = {"n_atoms": "n_atoms"}
     ExplorationCls: ClassVar[type[Exploration]] = GreedyByAtoms
 
     n_atoms: int = 51
@@ -59,6 +59,8 @@ class WithAtoms(BaseAgent):
         """Check that agent and model have the same number of atoms, at least 2."""
         super().__post_init__()
         whole(self, "n_atoms", 2)
+        # The range that `CategoricalDQN` has unless it is given another.
+        self.values = C51(-10.0, 10.0, int(self.n_atoms), by_divergence=True)
         other = (self.model_kwargs or {}).get("n_atoms", self.n_atoms)
         if other != self.n_atoms:
             raise ValueError(

@@ -14,13 +14,16 @@ from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.networks import Held, Network
 from rlpyt.agents.own_models import check_apart, check_q_outputs, new_model
 from rlpyt.agents.rules import EpsilonGreedyExploration, Exploration, Head, QHead
+from rlpyt.agents.value_heads import ValueHeadSettings
 from rlpyt.core import QAgent
 from rlpyt.distributions import EpsilonGreedy
-from rlpyt.functional import ScheduleLike, ValueHead, as_value_head
+from rlpyt.functional import ScheduleLike
 from rlpyt.models import QModel
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.arguments import named_arguments
+
+_DISTRIBUTIONS = ("categorical", "quantiles", "implicit quantiles")  # kinds of agents with one of their own
 
 
 class DqnAgentInfo(NamedArrayTuple):
@@ -31,7 +34,7 @@ class DqnAgentInfo(NamedArrayTuple):
 
 
 @dataclass(kw_only=True, eq=False)
-class DqnAgent(BaseAgent, QAgent):
+class DqnAgent(ValueHeadSettings, BaseAgent, QAgent):
     """Q-learner that acts greedily by a Q network, and at random with probability epsilon.
 
     A model of one's own returns q [.., A]; a recurrent one also its next state, in torch's layout [N, B, H]. Where it
@@ -57,9 +60,6 @@ class DqnAgent(BaseAgent, QAgent):
     is that way. The value of a batch is that at its first step."""
     eps_eval: float = 0.001
     """Epsilon in evaluation; before the first iteration of a run it is 1 there."""
-    value_head: ValueHead | str = "expectation"
-    """How the network's outputs stand for an action's value: as the number itself ("expectation"), or as the mean of a
-    distribution, such as "hl_gauss:-10,10" with the range of the values, or `HLGauss(V_min=-10, V_max=10)`."""
 
     has_targets: ClassVar[bool] = True
     """Whether there is a target network."""
@@ -90,8 +90,7 @@ class DqnAgent(BaseAgent, QAgent):
                 f"{type(self).__name__}: eps_final_min is {self.eps_final_min} and eps_train {self.eps_train!r}; "
                 "expected one of them, as eps_train is the epsilon of all environments. Leave one out."
             )
-        self.values = as_value_head(self.value_head, f"{type(self).__name__}: value_head")
-        if self.values.n_outputs is not None and self.kind != QAgent.kind:
+        if self.values.n_outputs is not None and self.kind in _DISTRIBUTIONS:
             raise ValueError(
                 f"{type(self).__name__}: value_head is {self.value_head!r}; expected none, as the agent has a "
                 "distribution of its own. Leave it out, or take a DqnAgent with the DQN algorithm."

@@ -14,9 +14,9 @@ from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.networks import Network
 from rlpyt.agents.own_models import check_policy_outputs
 from rlpyt.agents.rules import Exploration, Head, PolicyHead, Sampling
+from rlpyt.agents.value_heads import ValueHeadSettings
 from rlpyt.core import PolicyAgent
 from rlpyt.distributions import distribution_of
-from rlpyt.functional import ValueHead, as_value_head
 from rlpyt.models import PgModel, RunningMeanStdModel
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.spaces import EnvSpaces, leaf_spaces
@@ -39,7 +39,7 @@ class AgentInfoRnn(NamedArrayTuple):
 
 
 @dataclass(kw_only=True, eq=False)
-class PgAgent(BaseAgent, PolicyAgent):
+class PgAgent(ValueHeadSettings, BaseAgent, PolicyAgent):
     """Policy that samples from a distribution whose parameters the model gives, beside a value.
 
     The default model and the distribution follow the spaces: `Discrete`, `MultiDiscrete` and `MultiBinary` actions get
@@ -49,10 +49,6 @@ class PgAgent(BaseAgent, PolicyAgent):
     of them, named or plain.
     """
 
-    value_head: ValueHead | str = "expectation"
-    """How the model's outputs stand for a value: as the number itself ("expectation"), or as the mean of a
-    distribution, such as "hl_gauss:-10,10" with the range of the values, or `HLGauss(V_min=-10, V_max=10)`."""
-
     DefaultModelCls: ClassVar[Callable[..., nn.Module] | None] = PgModel
     HeadCls: ClassVar[type[Head]] = PolicyHead
     ExplorationCls: ClassVar[type[Exploration]] = Sampling
@@ -60,11 +56,6 @@ class PgAgent(BaseAgent, PolicyAgent):
     """Spaces of actions that it is for: "discrete", "continuous", or "" for both, and for mixtures."""
 
     reward_rms = Network[RunningMeanStdModel]("learning", "reward_rms")
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        super().__post_init__()
-        self.values = as_value_head(self.value_head, f"{type(self).__name__}: value_head")
 
     def make_distribution(self, env_spaces: EnvSpaces) -> Any:
         """Return the distribution for the action space; refuse a space that the agent is not for."""

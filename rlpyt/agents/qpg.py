@@ -15,9 +15,9 @@ from rlpyt.agents.base import BaseAgent, initial_state
 from rlpyt.agents.networks import Held, Network
 from rlpyt.agents.own_models import check_actor_outputs, check_apart, new_model, new_q_model
 from rlpyt.agents.rules import Exploration, PolicyExploration
+from rlpyt.agents.value_heads import ValueHeadSettings
 from rlpyt.core import Agent, Features, QpgPolicyAgent, ValueAt
 from rlpyt.distributions import ActionUnits, Categorical
-from rlpyt.functional import ValueHead, as_value_head
 from rlpyt.models import ActorModel, EnsembleBatchNorm, FeatureModel, MuMlpModel, QofMuMlpModel, takes_n_models
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Settings, whole
@@ -89,7 +89,7 @@ class TargetActorCritic(ActorCritic):
 
 
 @dataclass(kw_only=True, eq=False)
-class QpgAgent(BaseAgent, QpgPolicyAgent):
+class QpgAgent(ValueHeadSettings, BaseAgent, QpgPolicyAgent):
     """Policy with `n_q` networks of action values, over features of the observation that they share.
 
     The features are trained with the action values; the policy's gradient stops there. Of a vector they are the
@@ -115,9 +115,6 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
     """Arguments of `FeatureModel`."""
     n_q: int = 1
     """Networks of action values; the size of a layer, so it takes no schedule."""
-    value_head: ValueHead | str = "expectation"
-    """How the outputs of a network stand for an action's value: as the number itself ("expectation"), or as the mean of
-    a distribution, such as "hl_gauss:-10,10" with the range of the values, or `HLGauss(V_min=-10, V_max=10)`."""
     has_targets: bool = True
     """Whether there are target networks. SAC with `joint_pass` is without, as CrossQ."""
     pretrain_std: float | None = None
@@ -159,7 +156,6 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
         super().__post_init__()
         whole(self, "n_q")
         check_not_negative(self, "pretrain_std")
-        self.values = as_value_head(self.value_head, f"{type(self).__name__}: value_head")
         self.q_model_kwargs, self.feature_kwargs = dict(self.q_model_kwargs or {}), dict(self.feature_kwargs or {})
         self._feature_size = 0
         self.starts_trained = self.initial_model_state_dict is not None

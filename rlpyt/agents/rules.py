@@ -15,7 +15,7 @@ import torch
 from rlpyt.agents.actor import ModelActor, of_its_kind
 from rlpyt.core import Agent
 from rlpyt.distributions import Composite, DistInfoLogits, DistInfoStd
-from rlpyt.functional import mask_illegal
+from rlpyt.functional import C51, mask_illegal
 from rlpyt.models import NoisyLinear
 from rlpyt.namedarraytuple import Buffer
 
@@ -302,40 +302,37 @@ class QHead(Head):
 
 
 class Atoms(QHead):
-    """Logits of fixed atoms, evenly over a range (Bellemare et al. 2017); see `CatDqnAgent`."""
+    """Logits of fixed atoms, evenly over a range (Bellemare et al. 2017); see `CatDqnAgent`.
+
+    The range is among the agent's numbers, where each process that acts finds it, and `agent.values` follow it.
+    """
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
         n_atoms = self.agent.n_atoms
-        self.logit_sizes = (n_atoms,)
         self.expected = f"logits of the atoms [{{n}}, {{A}}, {n_atoms}] (n_atoms is {n_atoms})"
-        self._z = torch.empty(0)
-        self._z_of: tuple[float, float, torch.device] | None = None  # range and device that the atoms are of
 
     @property
     def z(self) -> torch.Tensor:
         """Values of the atoms, [n_atoms] float32."""
-        if not torch.compiler.is_compiling():  # compiled code cannot read the range; it takes the atoms as they are
-            networks = self.agent.networks
-            V_min, V_max = networks.numbers["V_range"].tolist()
-            if self._z_of != (V_min, V_max, networks.device):
-                self._z = torch.linspace(V_min, V_max, self.agent.n_atoms, device=networks.device)
-                self._z_of = V_min, V_max, networks.device
-        return self._z
+        return self.agent.values.places(torch.empty(0, device=self.agent.device))
 
     def set_range(self, V_min: float, V_max: float) -> None:
         """Set the range of the atoms, in every process that acts."""
-        self.agent.networks.numbers["V_range"][:] = V_min, V_max
-        self.loaded()
+        self.agent.values = C51(V_min, V_max, self.agent.n_atoms, by_divergence=True)
+        self.agent.numbers["V_range"][:] = V_min, V_max
 
     def loaded(self) -> None:
-        """Make the atoms of the range anew."""
-        _ = self.z
+        """Take over the range, once the algorithm has given it."""
+        V_min, V_max = self.agent.numbers["V_range"].tolist()
+        if (V_min, V_max) not in ((0.0, 0.0), (self.agent.values.V_min, self.agent.values.V_max)):
+            self.set_range(V_min, V_max)
 
     def read(self, output: torch.Tensor) -> torch.Tensor:
         """Return the mean of each action's distribution, [.., A]."""
-        # No matrix product: under autocast one would round probabilities, atoms and values to bfloat16.
-        return (output.softmax(-1) * self.z).sum(-1)
+        if not torch.compiler.is_compiling():  # compiled code cannot read the range; it takes the atoms as they are
+            self.loaded()
+        return super().read(output)
 
 
 class QuantileHead(QHead):

@@ -6,12 +6,12 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 
 import torch
 
 from rlpyt.agents.base import as_base_agent
 from rlpyt.core import Agent
+from rlpyt.utils.packages import optional_package
 from rlpyt.version import __version__
 
 _NUMBERS = "numbers"
@@ -32,7 +32,7 @@ def save_weights(agent: Agent, path: str | os.PathLike[str]) -> Path:
         RuntimeError: if the agent is not initialised.
         TypeError: if a network keeps more than tensors and numbers.
     """
-    safetensors = _package("save_weights")
+    save_file = optional_package("safetensors.torch", "save_weights", "export").save_file
     as_base_agent(agent, "save_weights").networks.check_built()
     tensors: dict[str, torch.Tensor] = {}
     numbers: dict[str, object] = {}
@@ -51,7 +51,7 @@ def save_weights(agent: Agent, path: str | os.PathLike[str]) -> Path:
             f"({error}); expected these alone. Keep tensors as buffers of the network, or save agent.state_dict() with "
             "rlpyt.logging.save_snapshot."
         ) from error
-    safetensors.torch.save_file(tensors, path, metadata=about)
+    save_file(tensors, path, metadata=about)
     return Path(path)
 
 
@@ -64,7 +64,7 @@ def load_weights(agent: Agent, path: str | os.PathLike[str]) -> None:
         RuntimeError: if the agent is not initialised.
         ValueError: if it is damaged, of something else, or of an agent with other networks.
     """
-    safetensors = _package("load_weights")
+    safetensors = optional_package("safetensors", "load_weights", "export")
     as_base_agent(agent, "load_weights").networks.check_built()
     state: dict[str, dict[str, torch.Tensor]] = {}
     try:
@@ -83,14 +83,3 @@ def load_weights(agent: Agent, path: str | os.PathLike[str]) -> None:
         raise ValueError(
             f"load_weights: {path} has the weights of another agent than this {type(agent).__name__}: {error}"
         ) from error
-
-
-def _package(who: str) -> ModuleType:
-    try:
-        import safetensors.torch
-    except ImportError as error:
-        raise ImportError(
-            f"{who}: the package safetensors was not found; it is optional. Install it with "
-            "`pip install rlpyt[export]`."
-        ) from error
-    return safetensors

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from rlpyt.algos.feed_part import FeedPart
+from rlpyt.algos.replay_rows import is_of_sequences
 from rlpyt.functional import random_shift
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
@@ -31,6 +33,24 @@ class RandomShift:
         return buffer_func(
             observation, lambda x: random_shift(x, self.pad, generator) if _is_image(x, n_leading) else x
         )
+
+
+class Augmented(FeedPart):
+    """Change of the observations of each batch of a replay.
+
+    Args:
+        change: made once an update.
+        generator: on the CPU.
+    """
+
+    def __init__(self, change: Augmentation, generator: torch.Generator) -> None:
+        self.change, self._generator = change, generator
+
+    def prepare(self, batch: Buffer) -> Buffer:
+        """Return a batch with changed observations, those that are bootstrapped from too."""
+        names, n_leading = (("all_inputs",), 2) if is_of_sequences(batch) else (("agent_inputs", "target_inputs"), 1)
+        changed = {name: self.change(batch[name].observation, n_leading, self._generator) for name in names}
+        return batch._replace(**{name: batch[name]._replace(observation=x) for name, x in changed.items()})
 
 
 def check_images(who: str, pad: int, observation: Buffer) -> None:

@@ -13,10 +13,7 @@ from rlpyt.algos.replay_rows import Outputs, mean_of_rows
 from rlpyt.core import CategoricalQAgent, QAgent
 from rlpyt.functional import (
     ScheduleLike,
-    categorical_loss,
-    categorical_projection,
     double_q_value,
-    entropy_of,
     midpoints,
     quantile_huber_loss,
     select_at_indexes,
@@ -55,17 +52,7 @@ class CategoricalDQN(DQN):
     def initialize(self, agent: QAgent, run: Run) -> None:
         """Build optimiser and replay, and tell the agent the range of the atoms."""
         super().initialize(agent, run)
-        self._atoms = cast(CategoricalQAgent, agent)  # by its kind, which has been checked
-        self._atoms.give_V_min_max(self.V_min, self.V_max)
-
-    def td_loss(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the cross-entropy of each row, and KL(p_y || p)."""
-        next_p = double_q_value(outputs.next_target.softmax(-1), greedy_q(self.agent, outputs))
-        target_p = categorical_projection(
-            self.backup(batch, self._atoms.z.expand_as(next_p)), next_p, self.V_min, self.V_max
-        )
-        loss = categorical_loss(select_at_indexes(batch.action, outputs.online), target_p)
-        return loss, (loss.detach() - entropy_of(target_p)).clamp(min=0)
+        cast(CategoricalQAgent, agent).give_V_min_max(self.V_min, self.V_max)  # by its kind, which has been checked
 
 
 @dataclass(kw_only=True, eq=False)

@@ -200,7 +200,8 @@ class DQN(ReplaySettings, EpsilonSettings, RlAlgorithm[QAgent]):
             y, bonus = munchausen_target(self, batch, outputs, next_q, hyper)
             target, own["munchausen"] = values.encode(y), mean_of_rows(bonus, batch)
         output = select_at_indexes(batch.action, outputs.online)
-        loss, td_abs_error = values.loss(output, target, hyper.delta_clip), (target.value - values.mean(output)).abs()
+        loss = values.loss(output, target, hyper.delta_clip)
+        td_abs_error = values.td_error(output, target, loss)
         own |= target.metrics(partial(mean_of_rows, batch=batch))
         return (loss, td_abs_error, own) if own else (loss, td_abs_error)
 

@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 
 from rlpyt.algos.base import AnyAlgorithm
 from rlpyt.algos.metrics import Numbers, tensors_and_metrics
-from rlpyt.algos.policy_gradient import LossInputs, UpdateRows
+from rlpyt.algos.policy_gradient import UpdateRows
+from rlpyt.algos.replay_settings import check_count
+from rlpyt.functional import CountLike
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.settings import Hyper
+from rlpyt.settings import Hyper, Scheduled, Settings, whole
 from rlpyt.utils.arrays import buffer_func, buffer_to
+
+
+@dataclass(kw_only=True, eq=False)
+class MinibatchSettings(Settings, Scheduled):
+    """Settings of an algorithm that learns from each batch in several epochs of random minibatches."""
+
+    minibatches: int
+    """Minibatches an epoch; must divide the rows of a batch (a recurrent agent's: the environments). Fixed for the run,
+    as it is the size of an update."""
+    epochs: CountLike
+    """Passes over every batch, a whole number; what a schedule gives is rounded, to at least 1."""
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        whole(self, "minibatches")
+        check_count(self, "epochs")
 
 
 class Minibatching:
@@ -43,15 +63,13 @@ class Minibatching:
         self.batch_size = T * B // n
         """Rows of a minibatch."""
 
-    def rows(
-        self, batch: LossInputs, init_rnn_state: Buffer, valid: torch.Tensor
-    ) -> Iterator[tuple[LossInputs, Buffer]]:
+    def rows(self, batch: Buffer, init_rnn_state: Buffer, valid: torch.Tensor) -> Iterator[tuple[Buffer, Buffer]]:
         """Yield a batch in random minibatches: valid rows of it, or sequences of it where the agent is recurrent.
 
         One without a valid row in any replica is left out; where only this replica has none, it has weight 0.
 
         Args:
-            batch: [T, B].
+            batch: [T, B] rows, such as `LossInputs`, with the fields `return_`, `valid`, `episode_start` and `weight`.
             init_rnn_state: [B, N, H] leaves, or None.
             valid: [T, B] bool, on the CPU, where it is read without a synchronisation.
         """
@@ -78,7 +96,7 @@ class Minibatching:
             yield rows if global_rows.alone else rows._replace(weight=weight), rnn_state
 
     def take_updates(
-        self, minibatches: Iterator[tuple[LossInputs, Buffer]], hyper: Hyper, metrics: dict[str, list[torch.Tensor]]
+        self, minibatches: Iterator[tuple[Buffer, Buffer]], hyper: Hyper, metrics: dict[str, list[torch.Tensor]]
     ) -> None:
         """Take one update for each of the minibatches of an epoch; add its metrics to the lists of their names."""
         algo = self._algo
@@ -87,7 +105,7 @@ class Minibatching:
             for name, value in tensors_and_metrics(algo, "update", updated, 0)[0].items():
                 metrics[name].append(value)
 
-    def _weight_of(self, minibatch: LossInputs) -> float:
+    def _weight_of(self, minibatch: Buffer) -> float:
         """Return the weight of a minibatch's loss among those of the other replicas; refuse one without."""
         if minibatch.weight is None and not self._algo.global_rows.alone:
             raise ValueError(
@@ -104,7 +122,7 @@ def random_parts(algo: AnyAlgorithm, idxs: torch.Tensor, n: int) -> Sequence[tor
     return idxs[order].tensor_split(n)
 
 
-def _uncounted_row(flat: LossInputs) -> LossInputs:
+def _uncounted_row(flat: Buffer) -> Buffer:
     """Return a row [1] whose loss depends on the same parameters as those of other replicas, and is not counted."""
     return buffer_func(flat, lambda x: x[:1])._replace(valid=torch.zeros_like(flat.return_[:1], dtype=torch.bool))
 

@@ -13,7 +13,7 @@ from rlpyt.algos.replay_rows import Outputs, legal_at_rows, log_policy
 from rlpyt.core import QAgent
 from rlpyt.functional import expected_soft_value, select_at_indexes
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.settings import Hyper
+from rlpyt.settings import Hyper, refuse_together
 
 
 class _Learner(Protocol):
@@ -76,6 +76,4 @@ def check_munchausen(algo: _Learner) -> None:
             f"{who}: munchausen is set, and the targets are projected from the atoms of one action; expected None. Use "
             'DQN with value_head="hl_gauss" of the agent, or QRDQN or IQN.'
         )
-    for name, why in others.items():
-        if getattr(algo, name) not in (None, False):
-            raise ValueError(f"{who}: munchausen and {name} are set; expected one of them, as {why}. Leave one out.")
+    refuse_together(algo, "munchausen", {name: f"{why}. Leave one out." for name, why in others.items()})

@@ -35,12 +35,10 @@ class LossInputs(NamedArrayTuple):
     agent_inputs: AgentInputs
     action: Buffer
     advantage: Buffer
-    """None for a Q-learner."""
     return_: Buffer
     valid: Buffer
     """bool, or None where all rows are valid."""
     old_dist_info: Buffer
-    """None for a Q-learner."""
     old_value: Buffer
     old_log_prob: Buffer = None
     """log-probability of the action under the policy that acted, where the loss compares with it."""
@@ -70,6 +68,7 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
     """Base of A2C, PPO and V-trace."""
 
     bootstrap_value: ClassVar[bool] = True
+    needs_final_rows: ClassVar[bool] = False
     agent_kind: ClassVar[str] = PolicyAgent.kind
     """Kind that the agent must have."""
     opt_info_fields: ClassVar[tuple[str, ...]] = (
@@ -110,17 +109,13 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
         self.reward_scale = RewardScale(self.batch_spec.B, agent) if self.normalize_reward else None
 
     def loss_inputs(self, samples: Samples, hyper: Hyper) -> tuple[LossInputs, Buffer]:
-        """Return a batch with its advantages, on the agent's device, and the recurrent state before its first row.
-
-        The value after row t is the value of row t + 1. Where the episode ended at t, row t + 1 holds the final
-        observation: so a truncated episode bootstraps from its final observation without a special case.
-        """
+        """Return a batch with its advantages, on the agent's device, and the recurrent state before its first row."""
         (agent, env), init_rnn_state = rows_on_device(self.agent, samples)
         value = agent.agent_info.value
         advantage, return_ = generalized_advantage_estimation(
             env.reward if self.reward_scale is None else self.reward_scale(env, hyper),
             value,
-            torch.cat([value[1:], agent.bootstrap_value]),
+            next_values(value, agent.bootstrap_value, agent.final_value, env.truncated),
             env.terminated,
             env.truncated,
             discount=hyper.discount,
@@ -136,8 +131,7 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
             valid=env.valid,
             old_dist_info=agent.agent_info.dist_info,
             old_value=value,
-            # Stays on the CPU: the recurrent core reads the rows to split at without a synchronisation.
-            episode_start=episode_start_from_valid(samples.env.valid) if self.agent.recurrent else None,
+            episode_start=episode_starts(samples) if self.agent.recurrent else None,
             reward=env.reward,
             terminated=env.terminated,
             truncated=env.truncated,
@@ -267,6 +261,34 @@ class RewardScale:
         rms.update(running, env.valid)
         scale = rms.var.clamp(min=rms.var_clip).rsqrt().float()
         return (env.reward * scale).clamp(-hyper.reward_clip, hyper.reward_clip)
+
+
+def next_values(
+    value: torch.Tensor, bootstrap_value: torch.Tensor, final_value: torch.Tensor | None, truncated: torch.Tensor
+) -> torch.Tensor:
+    """Return the values [T, B] of what the actions of the rows led to.
+
+    The value after row t is the value of row t + 1. Where the episode ended at t, row t + 1 holds the final
+    observation: so a truncated episode bootstraps from its final observation without a special case. Where final
+    observations have no rows, as those of a `DeviceSampler`, their values are given.
+
+    Args:
+        value: [T, B], of the rows.
+        bootstrap_value: [1, B], of the row after the last one.
+        final_value: [T, B], of the final observation where a row truncated an episode; None where these have rows.
+        truncated: [T, B] bool.
+    """
+    following = torch.cat([value[1:], bootstrap_value])
+    return following if final_value is None else torch.where(truncated, final_value, following)
+
+
+def episode_starts(samples: Samples) -> torch.Tensor:
+    """Return the rows [T, B] before which a recurrent state is zero.
+
+    They are on the CPU, whatever the device: the recurrent core reads the rows to split at without a synchronisation.
+    """
+    env = samples.env
+    return episode_start_from_valid(env.valid, None if env.final_observation is None else env.done.cpu())
 
 
 def rows_on_device(agent: Agent, samples: Samples) -> tuple[Samples, Buffer]:

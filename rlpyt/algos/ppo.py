@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 
 from rlpyt.algos.metrics import Numbers, stack_metrics
-from rlpyt.algos.minibatching import Minibatching, n_epochs
+from rlpyt.algos.minibatching import Minibatching, MinibatchSettings, n_epochs
 from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, actor_critic_loss, loss_of_values
 from rlpyt.core import Metrics, PolicyAgent
 from rlpyt.functional import (
@@ -24,12 +24,12 @@ from rlpyt.functional import (
     ppo_clip_loss,
 )
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.settings import Hyper, whole
+from rlpyt.settings import Hyper
 from rlpyt.types import Run
 
 
 @dataclass(kw_only=True, eq=False)
-class PPO(PolicyGradientAlgo):
+class PPO(MinibatchSettings, PolicyGradientAlgo):
     """Proximal policy optimisation with the clipped surrogate.
 
         L = -mean(min(r_t A_t, clip(r_t, 1 - ratio_clip, 1 + ratio_clip) A_t))
@@ -45,10 +45,7 @@ class PPO(PolicyGradientAlgo):
 
     value_loss_coeff: ScheduleLike = 1.0
     minibatches: int = 4
-    """Minibatches an epoch; must divide the rows of a batch (a recurrent agent's: the environments). Fixed for the run,
-    as it is the size of an update."""
     epochs: CountLike = 4
-    """Passes over every batch, a whole number; what a schedule gives is rounded, to at least 1."""
     ratio_clip: ScheduleLike = 0.1
     """Clip of the probability ratio around 1."""
     linear_lr_schedule: bool = True
@@ -61,8 +58,6 @@ class PPO(PolicyGradientAlgo):
     def __post_init__(self) -> None:
         """Check the settings."""
         super().__post_init__()
-        whole(self, "minibatches")
-        self.check("epochs", lambda x: x >= 1 and x % 1 == 0, "a whole number from 1")
         self.check("ratio_clip", lambda x: x > 0.0, "above 0")
         for name in ("value_clip", "target_kl"):
             self.check(name, lambda x: x > 0.0, "above 0 (None for none)")

@@ -12,24 +12,44 @@ import torch
 from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.epsilon import EpsilonSettings, epsilon_numbers, explore, with_epsilon
 from rlpyt.algos.metrics import Numbers, stack_metrics
-from rlpyt.algos.minibatching import Minibatching, n_epochs
-from rlpyt.algos.policy_gradient import LossInputs, UpdateRows, loss_of_values, rows_on_device, step_down
+from rlpyt.algos.minibatching import Minibatching, MinibatchSettings, n_epochs
+from rlpyt.algos.policy_gradient import (
+    UpdateRows,
+    episode_starts,
+    loss_of_values,
+    next_values,
+    rows_on_device,
+    step_down,
+)
 from rlpyt.core import Metrics, QAgent
 from rlpyt.functional import (
     CountLike,
     ScheduleLike,
-    episode_start_from_valid,
     lambda_return,
     select_at_indexes,
     valid_mean,
 )
-from rlpyt.namedarraytuple import Buffer
-from rlpyt.settings import Hyper, whole
+from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
+from rlpyt.settings import Hyper
 from rlpyt.types import AgentInputs, Run, Samples
 
 
+class QRows(NamedArrayTuple):
+    """Rows to compute the loss of PQN on: [T, B], or a minibatch of them."""
+
+    agent_inputs: AgentInputs
+    action: Buffer
+    return_: Buffer
+    valid: Buffer
+    """bool, or None where all rows are valid."""
+    episode_start: Buffer = None
+    """[T, B] bool, for a recurrent agent: its state is zero before these rows."""
+    weight: float | None = None
+    """Weight of a minibatch's loss among those of the other replicas; None where there is no other."""
+
+
 @dataclass(kw_only=True, eq=False)
-class PQN(EpsilonSettings, RlAlgorithm[QAgent]):
+class PQN(MinibatchSettings, EpsilonSettings, RlAlgorithm[QAgent]):
     """Parallelised Q-network: Q(lambda) on the rows of a batch, in several epochs of minibatches.
 
         G_t = reward_scale r_t + discount ((1 - q_lambda) max_a Q(s_t+1, a) + q_lambda G_t+1)
@@ -46,6 +66,7 @@ class PQN(EpsilonSettings, RlAlgorithm[QAgent]):
     """
 
     bootstrap_value: ClassVar[bool] = True
+    needs_final_rows: ClassVar[bool] = False
     agent_kind: ClassVar[str] = "q and no target"
     """Kind that the agent must have: what its network gives."""
     opt_info_fields: ClassVar[tuple[str, ...]] = ("loss", "gradNorm", "tdAbsErr")
@@ -61,16 +82,11 @@ class PQN(EpsilonSettings, RlAlgorithm[QAgent]):
     reward_scale: ScheduleLike = 1.0
     """Factor of the rewards, above 0."""
     minibatches: int = 32
-    """Minibatches an epoch; must divide the rows of a batch (a recurrent agent's: the environments). Fixed for the run,
-    as it is the size of an update."""
     epochs: CountLike = 2
-    """Passes over every batch, a whole number; what a schedule gives is rounded, to at least 1."""
 
     def __post_init__(self) -> None:
         """Check the settings."""
         super().__post_init__()
-        whole(self, "minibatches")
-        self.check("epochs", lambda x: x >= 1 and x % 1 == 0, "a whole number from 1")
         self.check("q_lambda", lambda x: 0.0 <= x <= 1.0, "a number in [0, 1]")
         self.check("reward_scale", lambda x: 0.0 < x < float("inf"), "above 0")
 
@@ -98,31 +114,24 @@ class PQN(EpsilonSettings, RlAlgorithm[QAgent]):
         self.agent.networks.update_obs_rms(batch.agent_inputs.observation, batch.valid)
         return stack_metrics(metrics)
 
-    def loss_inputs(self, samples: Samples, hyper: Hyper) -> tuple[LossInputs, Buffer]:
-        """Return a batch with its returns, on the agent's device, and the recurrent state before its first row.
-
-        Row t + 1 holds the observation after row t, the final one of its episode too.
-        """
+    def loss_inputs(self, samples: Samples, hyper: Hyper) -> tuple[QRows, Buffer]:
+        """Return a batch with its returns, on the agent's device, and the recurrent state before its first row."""
         (agent, env), init_rnn_state = rows_on_device(self.agent, samples)
         value = agent.agent_info.value
         return_ = lambda_return(
             env.reward * hyper.reward_scale,
-            torch.cat([value[1:], agent.bootstrap_value]),
+            next_values(value, agent.bootstrap_value, agent.final_value, env.truncated),
             env.terminated,
             env.truncated,
             discount=hyper.discount,
             lambda_=hyper.q_lambda,
         )
-        inputs = LossInputs(
+        inputs = QRows(
             agent_inputs=AgentInputs(env.observation, agent.prev_action, env.prev_reward),
             action=agent.action,
-            advantage=None,
             return_=return_,
             valid=env.valid,
-            old_dist_info=None,
-            old_value=value,
-            # Stays on the CPU: the recurrent core reads the rows to split at without a synchronisation.
-            episode_start=episode_start_from_valid(samples.env.valid) if self.agent.recurrent else None,
+            episode_start=episode_starts(samples) if self.agent.recurrent else None,
         )
         return inputs, init_rnn_state
 
@@ -130,7 +139,7 @@ class PQN(EpsilonSettings, RlAlgorithm[QAgent]):
         """Take one gradient step down the loss of rows; return its metrics."""
         return step_down(self, batch, hyper)
 
-    def loss(self, batch: LossInputs, init_rnn_state: Buffer, hyper: Hyper) -> tuple[torch.Tensor, Numbers]:
+    def loss(self, batch: QRows, init_rnn_state: Buffer, hyper: Hyper) -> tuple[torch.Tensor, Numbers]:
         """Return the loss of a minibatch, a mean over its valid rows, and its metrics: means too."""
         rnn = (init_rnn_state, batch.episode_start) if self.agent.recurrent else ()
         output = select_at_indexes(batch.action, self.agent(*batch.agent_inputs, *rnn))

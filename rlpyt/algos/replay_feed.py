@@ -14,8 +14,9 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from rlpyt.algos.augmentation import RandomShift, check_images
+from rlpyt.algos.augmentation import Augmented, RandomShift, check_images
 from rlpyt.algos.base import AnyAlgorithm, RlAlgorithm
+from rlpyt.algos.feed_part import FeedPart
 from rlpyt.algos.metrics import OptInfo, stack_metrics, tensors_and_metrics
 from rlpyt.algos.plan_texts import about, number_text, unfinished_line
 from rlpyt.algos.replay_rows import is_of_sequences
@@ -68,14 +69,9 @@ class ReplayFeed:
         algo.goals = hindsight_of_run(algo, run)
         _check_run(algo, run)
         assert run.example is not None
-        self._draws = 0
-        self._set_draws(algo.hyper(0))
-        self.augmentation = RandomShift(int(algo.random_shift)) if algo.random_shift else algo.augment
-        if algo.random_shift:
-            check_images(type(algo).__name__, int(algo.random_shift), example_inputs(self.agent.env_spaces)[0])
+        self.draws = ReplayDraws(algo)
         algo.min_itr_learn = max(0, math.ceil(algo.min_steps_learn / algo.steps_per_itr) - 1)
         algo.lock, self._is_appended_apart = run.lock, False
-        self._thread: ReplayThread[tuple[Buffer, CopyToDevice | None]] | None = None
         vars(algo).pop("replay", None)
         rng = numpy_generator(run.seed, Role.ALGO, run.rank)
         algo.initialize_replay_buffer(run.example, run.batch_spec, run.world_size, rng)
@@ -86,14 +82,14 @@ class ReplayFeed:
                 "rlpyt.core.Replay, such as a ReplayBuffer of parts, which may be your own (docs/howto/replay.md). For "
                 "another memory use RlAlgorithm."
             )
-        self._stored_T = 0  # time steps that the replay holds at the start
+        stored_T = 0  # time steps that the replay holds at the start
         if algo.stored_data is not None:
             make = partial(make_replay, algo, B=1, rng=rng, input_priorities=False)
             stored = StoredRows(type(algo).__name__, algo.stored_data, algo.stored_fraction, make)
-            algo.replay, self._stored_T = stored.add_to(replay, self.agent, run)
-        self._resets = Resets(algo, algo.reset_networks, run.seed)
-        self._return_scale = _return_scale(algo, run)
-        self._check_updates(run.n_itr)
+            algo.replay, stored_T = stored.add_to(replay, self.agent, run)
+        self.parts = _parts(self, run)
+        """Of which each prepares the batch of an update after those before it."""
+        self._check_updates(run.n_itr, stored_T)
 
     @property
     def replay(self) -> Replay:
@@ -110,8 +106,8 @@ class ReplayFeed:
         if not self._is_appended_apart:
             self.append_rows(samples, hyper)
             self.agent.networks.update_obs_rms(samples.env.observation, samples.env.valid)
-            if self._return_scale is not None:
-                self._return_scale.take_in(samples, hyper.discount)
+            for part in self.parts:
+                part.append(samples, hyper)
 
     def append_rows(self, samples: Samples, hyper: Hyper) -> None:
         """Store a batch in the replay: the part of `append` that another process may do."""
@@ -125,16 +121,8 @@ class ReplayFeed:
         return appender
 
     def _set_hyper(self, hyper: Hyper) -> None:
-        self._set_draws(hyper)
+        self.draws.set_size(hyper)
         self.replay.set_hyper(discount=hyper.discount, alpha=hyper.pri_alpha, beta=hyper.pri_beta, eta=hyper.pri_eta)
-
-    def _set_draws(self, hyper: Hyper) -> None:
-        before, self._draws = self._draws, draws_of(self.algo, hyper)
-        if self._draws != before:
-            of_draw = rows_of_draw(self.algo)
-            self.algo.rows_of_update = self._draws * of_draw
-            # What the updates so far have consumed stays what it was.
-            self.algo.rows_beyond -= (self._draws - before) * of_draw * self.algo.update_counter
 
     # ---- batches of updates ----
 
@@ -148,17 +136,16 @@ class ReplayFeed:
         self._set_hyper(hyper)
         metrics: dict[str, list[Any]] = defaultdict(list)
         n_updates = self.n_updates(hyper)
-        with self._drawing_ahead(n_updates):
+        with self.draws.ahead(n_updates):
             for _ in range(n_updates):
                 batch = self.sample_batch()
                 self.agent.networks.draw_randomness(algo.generator)
                 for name, value in tensors_and_metrics(algo, "update", algo.update(batch, hyper), 0)[0].items():
                     metrics[name].append(self._weighted(value))
-                interval = hyper.reset_interval
-                if interval is not None and self.is_due("reset", interval, algo.update_counter):
-                    self._resets.reset()
-        if self._return_scale is not None:
-            metrics["rewardFactor"] = [self._return_scale.factor]
+                for part in self.parts:
+                    part.after_update(hyper)
+        for part in self.parts:
+            metrics |= {name: [x] for name, x in part.metrics().items()}
         # Other calls of the networks, between updates, do not move the stream.
         self.agent.networks.draw_randomness(None)
         return stack_metrics(metrics)
@@ -176,72 +163,18 @@ class ReplayFeed:
 
     def sample_batch(self) -> Buffer:
         """Return the batch of one update: transitions or sequences on the agent's device, augmented if asked for."""
-        batch = self._drawn_batch()
-        if self._return_scale is not None:
-            batch = self._return_scale.scaled(batch)
-        if self.augmentation is None:
-            return batch
-        names, n_leading = (("all_inputs",), 2) if is_of_sequences(batch) else (("agent_inputs", "target_inputs"), 1)
-        generator = self.algo.generator
-        changed = {name: self.augmentation(batch[name].observation, n_leading, generator) for name in names}
-        return batch._replace(**{name: batch[name]._replace(observation=x) for name, x in changed.items()})
-
-    @property
-    def draws_ahead(self) -> bool:
-        """Whether a thread draws the batches of an iteration that has several updates."""
-        return bool(self.algo.prefetch and (self.algo.late_priorities or not self.replay.takes_priorities))
-
-    @contextmanager
-    def _drawing_ahead(self, n_updates: int) -> Iterator[None]:
-        """Draw the batches of an iteration in a thread while the context is open, if the settings allow it."""
-        if not self.draws_ahead or n_updates < 2:
-            yield
-            return
-        with ReplayThread(self._draw, n_updates) as thread:
-            self._thread = thread
-            try:
-                yield
-            finally:
-                self._thread = None
-
-    def _draw(self) -> tuple[Buffer, CopyToDevice | None]:
-        """Return a batch as it was drawn, and the copy of what is needed on the agent's device; None on the CPU."""
-        drawn = self.replay.sample_batch(self._draws)
-        if self.agent.device.type == "cpu":
-            return drawn, None
-        return drawn, CopyToDevice(drawn._replace(**dict.fromkeys(self._stays_on_cpu())), self.agent.device)
-
-    def _stays_on_cpu(self) -> tuple[str, ...]:
-        # The replay is on the CPU; and the recurrent core reads there where to cut, without a synchronisation.
-        return ("places", "episode_start") if self.agent.recurrent else ("places",)
-
-    def _drawn_batch(self) -> Buffer:
-        drawn, copy = self._draw() if self._thread is None else self._thread.next_batch()
-        batch = drawn
-        if copy is not None:
-            batch = copy.arrived()._replace(**{name: drawn[name] for name in self._stays_on_cpu()})
-        rows = self.algo.global_rows
-        if rows.alone:
-            return batch
-        valid = drawn.valid if is_of_sequences(drawn) else None
-        self.algo.loss_weight, is_weights = rows.weigh_draws(valid, drawn.is_weights)
-        return batch._replace(is_weights=buffer_to(is_weights, self.agent.device))
+        batch = self.draws.batch()
+        for part in self.parts:
+            batch = part.prepare(batch)
+        return batch
 
     def update_priorities(self, batch: Buffer, td_abs_error: torch.Tensor, hyper: Hyper) -> torch.Tensor:
         """Give the rows or sequences of a batch their new priorities, [M], and return them."""
         priority = td_abs_error
         if td_abs_error.dim() > 1:
             priority = sequence_priority(td_abs_error, batch.valid, hyper.pri_eta)
-        if not self.replay.takes_priorities:
-            return priority
-        if self._thread is None:
-            self.replay.update_priorities(batch.places, priority.cpu())
-        else:
-            self._thread.submit(self._set_priorities, batch.places, CopyToCpu(priority))
+        self.draws.set_priorities(batch.places, priority)
         return priority
-
-    def _set_priorities(self, places: Places, priority: CopyToCpu) -> None:
-        self.replay.update_priorities(places, priority.arrived())
 
     def is_due(self, what: str, interval: float, n_updates: int) -> bool:
         """Return whether something that is done every so many updates is due at this one; it is taken as done."""
@@ -254,7 +187,7 @@ class ReplayFeed:
 
     # ---- what is told of a run ----
 
-    def _check_updates(self, n_itr: int) -> None:
+    def _check_updates(self, n_itr: int, stored_T: int) -> None:
         """Check that the run has updates, and that its first one finds rows to draw in the replay."""
         algo, B = self.algo, self.algo.batch_spec.B
         name, T = type(algo).__name__, algo.batch_spec.T
@@ -273,7 +206,7 @@ class ReplayFeed:
                 f"{name}: min_steps_learn is {algo.min_steps_learn:,}, but the run has only {algo.n_steps:,} "
                 "steps: there would be no update at all. Lower min_steps_learn or raise n_steps."
             )
-        held, least, room = self._stored_T + (algo.min_itr_learn + 1) * T, self.replay.least_rows, self.replay.size // B
+        held, least, room = stored_T + (algo.min_itr_learn + 1) * T, self.replay.least_rows, self.replay.size // B
         if not self.agent.recurrent and room <= least:
             enough = (least + 1) * B * algo.replicas.world_size
             raise ValueError(
@@ -344,7 +277,7 @@ class ReplayFeed:
         if not prioritized:
             reasons |= dict.fromkeys(("pri_alpha", "pri_beta", *_BETA_LINE, "pri_eta"), "prioritized_replay is False")
         n_updates = max(self.n_updates(algo.hyper(step)) for step in (first_step, algo.n_steps))
-        if algo.prefetch and not self.draws_ahead:
+        if algo.prefetch and not self.draws.may_be_ahead:
             reasons["prefetch"] = "a prioritised batch waits for the priorities of the update before it"
         elif algo.prefetch and n_updates < 2:
             reasons["prefetch"] = "an iteration has one update"
@@ -379,35 +312,118 @@ class ReplayFeed:
     def state_dict(self) -> StateDict:
         """Return the replay, and counters."""
         counters = {"last_done": dict(self.last_done), "rows_consumed": rows_consumed(self.algo)}
-        scale = {} if self._return_scale is None else {"return_scale": self._return_scale.state_dict()}
-        return {**counters, **scale, "reset_seed": self._resets.seed, "replay": self.replay.state_dict()}
+        of_parts = {name: x for part in self.parts for name, x in part.state_dict().items()}
+        return {**counters, **of_parts, "replay": self.replay.state_dict()}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Load the result of `state_dict`; a replay unlike this one is refused before anything was changed."""
         self.replay.load_state_dict(state_dict["replay"])
         # Checkpoints of earlier versions have neither: their batches and intervals were those of the whole run.
         self.last_done = dict(state_dict.get("last_done", {}))
-        self._resets.seed = state_dict.get("reset_seed", self._resets.seed)
-        if self._return_scale is not None:
-            self._return_scale.load_state_dict(state_dict["return_scale"])
+        for part in self.parts:
+            part.load_state_dict(state_dict)
         consumed = (self.algo.rows_of_update or 0) * state_dict["update_counter"]
         self.algo.rows_beyond = state_dict.get("rows_consumed", consumed) - consumed
 
 
-def _return_scale(algo: ReplaySettings, run: Run) -> ReturnScale | None:
-    """Return the scale of the rewards, if the settings ask for one.
+def _parts(feed: ReplayFeed, run: Run) -> list[FeedPart]:
+    """Return the parts that the settings ask for.
 
     Raises:
-        ValueError: if another process appends to the replay, whose rows do not come by here.
+        ValueError: if another process appends to the replay, and rewards are to be scaled by the rows that come by
+            here; or there are no images to shift, or no such networks to reset.
     """
-    if not algo.normalize_reward:
-        return None
-    if run.lock.shared:
-        raise ValueError(
-            f"{type(algo).__name__}: normalize_reward is True, and another process appends to the replay; expected a "
-            'learner that appends itself. Give AsyncRl lag=1 in the place of "free", or scale the rewards by hand.'
-        )
-    return ReturnScale(run.batch_spec.B, algo.return_limit, run.replicas)
+    algo, parts = feed.algo, list[FeedPart]()
+    who = type(algo).__name__
+    if algo.normalize_reward:
+        if run.lock.shared:
+            raise ValueError(
+                f"{who}: normalize_reward is True, and another process appends to the replay; expected a learner that "
+                'appends itself. Give AsyncRl lag=1 in the place of "free", or scale the rewards by hand.'
+            )
+        parts.append(ReturnScale(run.batch_spec.B, algo.return_limit, run.replicas))
+    if algo.random_shift:
+        check_images(who, int(algo.random_shift), example_inputs(feed.agent.env_spaces)[0])
+    change = RandomShift(int(algo.random_shift)) if algo.random_shift else algo.augment
+    if change is not None:
+        parts.append(Augmented(change, algo.generator))
+    return [*parts, Resets(algo, algo.reset_networks, run.seed, feed.is_due)]
+
+
+class ReplayDraws:
+    """Draws of an algorithm from its replay: batches on the agent's device, and the priorities that go back.
+
+    Args:
+        algo: with its replay.
+    """
+
+    def __init__(self, algo: OffPolicyAlgo[Any]) -> None:
+        self._algo, self._agent, self._n = algo, algo.agent, 0
+        self.thread: ReplayThread[tuple[Buffer, CopyToDevice | None]] | None = None
+        """Draws ahead, while it is not None."""
+        self.set_size(algo.hyper(0))
+
+    def set_size(self, hyper: Hyper) -> None:
+        """Take the size of a batch as it stands."""
+        algo, before, self._n = self._algo, self._n, draws_of(self._algo, hyper)
+        if self._n != before:
+            of_draw = rows_of_draw(algo)
+            algo.rows_of_update = self._n * of_draw
+            # What the updates so far have consumed stays what it was.
+            algo.rows_beyond -= (self._n - before) * of_draw * algo.update_counter
+
+    @property
+    def may_be_ahead(self) -> bool:
+        """Whether a thread draws the batches of an iteration that has several updates."""
+        return bool(self._algo.prefetch and (self._algo.late_priorities or not self._algo.replay.takes_priorities))
+
+    @contextmanager
+    def ahead(self, n_updates: int) -> Iterator[None]:
+        """Draw the batches of an iteration in a thread while the context is open, if the settings allow it."""
+        if not self.may_be_ahead or n_updates < 2:
+            yield
+            return
+        with ReplayThread(self._draw, n_updates) as thread:
+            self.thread = thread
+            try:
+                yield
+            finally:
+                self.thread = None
+
+    def batch(self) -> Buffer:
+        """Return a batch; among replicas its weights are those among all draws."""
+        drawn, copy = self._draw() if self.thread is None else self.thread.next_batch()
+        batch = drawn
+        if copy is not None:
+            batch = copy.arrived()._replace(**{name: drawn[name] for name in self._stays_on_cpu()})
+        rows = self._algo.global_rows
+        if rows.alone:
+            return batch
+        valid = drawn.valid if is_of_sequences(drawn) else None
+        self._algo.loss_weight, is_weights = rows.weigh_draws(valid, drawn.is_weights)
+        return batch._replace(is_weights=buffer_to(is_weights, self._agent.device))
+
+    def set_priorities(self, places: Places, priority: torch.Tensor) -> None:
+        """Give places their new priorities [M], where the replay takes any."""
+        replay = self._algo.replay
+        if not replay.takes_priorities:
+            return
+        if self.thread is None:
+            replay.update_priorities(places, priority.cpu())
+        else:
+            copy = CopyToCpu(priority)
+            self.thread.submit(lambda: replay.update_priorities(places, copy.arrived()))
+
+    def _draw(self) -> tuple[Buffer, CopyToDevice | None]:
+        """Return a batch as it was drawn, and the copy of what is needed on the agent's device; None on the CPU."""
+        drawn = self._algo.replay.sample_batch(self._n)
+        if self._agent.device.type == "cpu":
+            return drawn, None
+        return drawn, CopyToDevice(drawn._replace(**dict.fromkeys(self._stays_on_cpu())), self._agent.device)
+
+    def _stays_on_cpu(self) -> tuple[str, ...]:
+        # The replay is on the CPU; and the recurrent core reads there where to cut, without a synchronisation.
+        return ("places", "episode_start") if self._agent.recurrent else ("places",)
 
 
 class Target:

@@ -34,8 +34,8 @@ from rlpyt.replays import (
     UniformIndex,
     mapped_file,
 )
-from rlpyt.replays.hindsight import FUNCTIONS, Strategy
-from rlpyt.settings import Hyper, Scheduled, Settings, whole
+from rlpyt.replays.hindsight import FUNCTIONS, Strategy, as_hindsight
+from rlpyt.settings import Hyper, Scheduled, Settings, refuse_together, whole
 from rlpyt.spaces import frame_counts
 from rlpyt.types import BatchSpec, Run, Samples
 from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_leaves, build_array
@@ -44,6 +44,11 @@ from rlpyt.utils.rw_lock import NoLock
 from rlpyt.utils.shared_memory import free_memory, total_memory
 
 _NO_SEQUENCES = "Use a feed-forward agent, or leave hindsight out."
+_NOT_WITH_HINDSIGHT = {
+    "ReadingCls": "both say how rows are read. Leave one out.",
+    "replay_on_device": "goals are looked up in memory. Leave replay_on_device out.",
+    "batch_T": f"transitions are given other goals, and sequences are not. {_NO_SEQUENCES}",
+}
 
 
 @dataclass(kw_only=True, eq=False)
@@ -197,10 +202,9 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
             self.check(name, lambda x: 0.0 <= x <= 1.0, "a number in [0, 1]")
         self.check("pri_beta_steps", lambda x: x >= 1.0, "at least 1 step")
         _check_reward_scale(self)
-        if self.random_shift and self.augment is not None:
-            raise ValueError(
-                f"{type(self).__name__}: random_shift is {self.random_shift} and augment is {self.augment!r}; expected "
-                "one of them. Leave one out."
+        if self.random_shift:
+            refuse_together(
+                self, "random_shift", {"augment": "both change the observations of a batch. Leave one out."}
             )
         needs = ("default_priority", "unique_draws", "input_priorities", "late_priorities")
         given = [n for n in needs if getattr(self, n)]
@@ -289,15 +293,15 @@ def _check_parts(settings: ReplaySettings) -> None:
                 "(docs/howto/replay.md). Give the class itself."
             )
     if settings.hindsight is not None:
-        _check_hindsight(settings)
+        as_hindsight(settings.hindsight, type(settings).__name__)
+        refuse_together(settings, "hindsight", _NOT_WITH_HINDSIGHT)
     _check_stored_data(settings)
-    unused = [n for n in ("default_priority", "unique_draws") if getattr(settings, n)]
-    if settings.IndexCls is not None and unused:
-        raise ValueError(
-            f"{type(settings).__name__}: {', '.join(unused)} and IndexCls are set; expected one or the other, as "
-            "IndexCls is called with the random stream alone. Give IndexCls=functools.partial(MyIndex, ...) what "
-            "it needs."
+    if settings.IndexCls is not None:
+        why = (
+            "IndexCls is called with the random stream alone. Give IndexCls=functools.partial(MyIndex, ...) what it "
+            "needs."
         )
+        refuse_together(settings, "IndexCls", dict.fromkeys(("default_priority", "unique_draws"), why))
 
 
 def _check_reward_scale(settings: ReplaySettings) -> None:
@@ -314,23 +318,6 @@ def _check_reward_scale(settings: ReplaySettings) -> None:
             f"{who}: normalize_reward and input_priorities are set; expected one of them, as values that were recorded "
             "are in the units of then. Leave one out."
         )
-
-
-def _check_hindsight(settings: ReplaySettings) -> None:
-    who, hindsight = type(settings).__name__, settings.hindsight
-    if not isinstance(hindsight, Hindsight | str):
-        raise TypeError(
-            f"{who}: hindsight is {hindsight!r:.100}; expected an rlpyt.replays.Hindsight, or the name of a strategy. "
-            'Give hindsight="future", say.'
-        )
-    _as_hindsight(hindsight)
-    for name, why in (
-        ("ReadingCls", "both say how rows are read. Leave one out."),
-        ("replay_on_device", "goals are looked up in memory. Leave replay_on_device out."),
-        ("batch_T", f"transitions are given other goals, and sequences are not. {_NO_SEQUENCES}"),
-    ):
-        if getattr(settings, name) not in (None, False):
-            raise ValueError(f"{who}: hindsight and {name} are set; expected one of them, as {why}")
 
 
 def _check_stored_data(settings: ReplaySettings) -> None:
@@ -352,10 +339,6 @@ def _check_stored_data(settings: ReplaySettings) -> None:
         )
 
 
-def _as_hindsight(given: Hindsight | str) -> Hindsight:
-    return Hindsight(strategy=cast(Strategy, given)) if isinstance(given, str) else given
-
-
 def hindsight_of_run(settings: ReplaySettings, run: Run) -> Hindsight | None:
     """Return how goals are chosen in hindsight, with functions that fit the goals of the run; None where they are not.
 
@@ -371,7 +354,7 @@ def hindsight_of_run(settings: ReplaySettings, run: Run) -> Hindsight | None:
             f"{type(settings).__name__}: hindsight is set, and the agent, a {type(agent).__name__}, is recurrent: it "
             f"learns from sequences; expected one that learns from transitions. {_NO_SEQUENCES}"
         )
-    hindsight = _as_hindsight(settings.hindsight)
+    hindsight = as_hindsight(settings.hindsight, type(settings).__name__)
     if None in (hindsight.compute_reward, hindsight.compute_terminated):
         hindsight = hindsight.with_functions(run.env_methods(FUNCTIONS))
     return hindsight.fitting(run.example.env.observation)

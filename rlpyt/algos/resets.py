@@ -5,17 +5,19 @@ Source: Nikishin et al. 2022, arXiv:2205.07802.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import nn
 
 from rlpyt.algos.base import AnyAlgorithm
-from rlpyt.settings import all_settings
+from rlpyt.algos.feed_part import FeedPart
+from rlpyt.settings import Hyper, all_settings
+from rlpyt.types import StateDict
 from rlpyt.utils.seeds import Role, stream_seed
 
 
-class Resets:
+class Resets(FeedPart):
     """Networks of an agent that are drawn anew, where they lie, with those of their targets and optimisers.
 
     The new weights are those that a new agent with the same settings would begin with, drawn by the seed of the run and
@@ -26,13 +28,16 @@ class Resets:
         algo: initialised, with the networks of its agent.
         names: of networks, such as "model" or "q_model", or of parts of them, such as "model.head"; none is all.
         seed: of the run.
+        is_due: says of a name, an interval and a number of updates whether what is done so often is due.
 
     Raises:
         ValueError: if there is no such network.
     """
 
-    def __init__(self, algo: AnyAlgorithm, names: Sequence[str], seed: int) -> None:
-        self._algo, self._names, self.seed = algo, names, seed
+    def __init__(
+        self, algo: AnyAlgorithm, names: Sequence[str], seed: int, is_due: Callable[[str, float, int], bool]
+    ) -> None:
+        self._algo, self._names, self._seed, self._is_due = algo, names, seed, is_due
         for name in names:
             try:
                 algo.agent.networks.named(name)
@@ -48,6 +53,20 @@ class Resets:
         targets = {name.partition(".")[0] for name, _ in networks.targets}
         return [*networks.acting, *(name for name in networks.learning if name not in targets)]
 
+    def after_update(self, hyper: Hyper) -> None:
+        """Draw the networks anew where that is due."""
+        interval = hyper.reset_interval
+        if interval is not None and self._is_due("reset", interval, self._algo.update_counter):
+            self.reset()
+
+    def state_dict(self) -> StateDict:
+        """Return the seed."""
+        return {"reset_seed": self._seed}
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Go on with the seed of the run that was saved."""
+        self._seed = state_dict.get("reset_seed", self._seed)
+
     @torch.no_grad()
     def reset(self) -> None:
         """Draw the networks anew."""
@@ -55,7 +74,7 @@ class Resets:
         settings = {**all_settings(algo.agent), "initial_model_state_dict": None}
         fresh = type(algo.agent)(**settings)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(stream_seed(self.seed, Role.MODEL, algo.update_counter))
+            torch.manual_seed(stream_seed(self._seed, Role.MODEL, algo.update_counter))
             fresh.initialize(algo.agent.env_spaces)
         new: set[nn.Parameter] = set()
         for name in self._names or self._all():

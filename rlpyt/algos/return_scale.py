@@ -6,8 +6,11 @@ import math
 
 import torch
 
+from rlpyt.algos.feed_part import FeedPart
+from rlpyt.algos.metrics import Numbers
 from rlpyt.functional import running_return
 from rlpyt.namedarraytuple import Buffer
+from rlpyt.settings import Hyper
 from rlpyt.types import Samples, StateDict
 from rlpyt.utils.replicas import Replicas
 
@@ -22,7 +25,7 @@ def running_returns(env: Buffer, previous: torch.Tensor, discount: float) -> tup
     return running, running[-1].masked_fill(done[-1], 0.0)
 
 
-class ReturnScale:
+class ReturnScale(FeedPart):
     """Factor of the rewards, which follows the discounted sums of them up to each row that was collected.
 
         factor = 1 / max(sqrt(var(R)), max |R| / limit),    R_t = r_t + discount * R_{t-1}
@@ -47,27 +50,32 @@ class ReturnScale:
         self.factor = 1.0
         """By which rewards are multiplied; 1 before the first row."""
 
-    def take_in(self, samples: Samples, discount: float) -> None:
+    def append(self, samples: Samples, hyper: Hyper) -> None:
         """Let the rows [T, B] of a batch of the sampler count."""
-        running, self._running = running_returns(samples.env, self._running, discount)
+        running, self._running = running_returns(samples.env, self._running, hyper.discount)
         R = running[samples.env.valid].double()
         self._moments += self._replicas.total(torch.stack([torch.tensor(float(len(R))), R.sum(), R.square().sum()]))
         largest = R.abs().max().reshape(1).float() if len(R) else torch.zeros(1)
         self._largest = torch.maximum(self._largest, self._replicas.largest(largest))
         self._set_factor()
 
-    def scaled(self, batch: Buffer) -> Buffer:
+    def prepare(self, batch: Buffer) -> Buffer:
         """Return a batch of a replay with scaled returns."""
         return batch._replace(return_=batch.return_ * self.factor)
 
+    def metrics(self) -> Numbers:
+        """Return the factor as it stands."""
+        return {"rewardFactor": self.factor}
+
     def state_dict(self) -> StateDict:
         """Return the statistics and the sums of the episodes that go on."""
-        return {"moments": self._moments.clone(), "largest": self._largest, "running": self._running}
+        own = {"moments": self._moments.clone(), "largest": self._largest, "running": self._running}
+        return {"return_scale": own}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what `state_dict` returned."""
         self._moments, self._largest, self._running = (
-            state_dict[name].clone() for name in ("moments", "largest", "running")
+            state_dict["return_scale"][name].clone() for name in ("moments", "largest", "running")
         )
         self._set_factor()
 

@@ -6,20 +6,20 @@ import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar, NamedTuple, cast
 
 import torch
 
-from rlpyt.algos.choices import policy_loss_of_choices, value_of_choices
 from rlpyt.algos.metrics import Numbers
 from rlpyt.algos.qpg import QLosses, QpgAlgo, bootstrapped, bounded_target, losses_of_values
-from rlpyt.algos.replay_rows import Outputs, for_atoms, mean_loss, mean_of_rows
+from rlpyt.algos.replay_rows import Outputs, for_atoms, legal_at_rows, log_policy, mean_loss, mean_of_rows
 from rlpyt.core import ChoiceAgent, QpgPolicyAgent
 from rlpyt.functional import (
     CountLike,
     ScheduleLike,
     ValueTarget,
     clipped_double_q,
+    expected_soft_value,
     soft_policy_loss,
     soft_value,
     temperature_loss,
@@ -59,8 +59,6 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     agent_kinds: ClassVar[tuple[str, ...]] = ("squashed Gaussian policy", ChoiceAgent.kind)
     q_metric_names: ClassVar[Sequence[str]] = ("q1Loss", "q2Loss", "qGradNorm", "q1", "q2", "qMeanDiff")
     next_features: ClassVar[bool] = True
-    has_choices = False
-    """Whether actions are discrete."""
 
     batch_size: CountLike = 256
     min_steps_learn: int = int(1e4)
@@ -112,10 +110,13 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
 
     def initialize(self, agent: QpgPolicyAgent, run: Run) -> None:
         """Build optimisers and replay; refuse more target values than there are."""
-        self.has_choices = agent.kind == ChoiceAgent.kind
-        self.random_target = self.random_policy = not self.has_choices
-        if self.has_choices:
-            check_of_choices(self)
+        discrete = agent.kind == ChoiceAgent.kind
+        self.actions = AllActions(self, agent) if discrete else SampledActions(self, agent)
+        self.random_target = self.random_policy = not discrete
+        names = type(self).opt_info_fields
+        if discrete:
+            names = tuple(name for name in names if name not in SampledActions.metrics)
+        self.opt_info_fields = names  # type: ignore[misc]  # those of this agent's policy
         super().initialize(agent, run)
         self.n_drawn_q = None if self.n_target_q is None else int(self.n_target_q)
         if self.n_target_q is not None and self.n_target_q > agent.n_q:
@@ -137,9 +138,7 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     def schedule_of(self, name: str) -> ScheduleLike | None:
         """Return the given schedule, or for a target entropy of "auto" the number of this action space."""
         if name == "target_entropy" and self.target_entropy == "auto":
-            if self.has_choices:
-                return 0.3
-            return -float(self.agent.distribution.n_free) if "agent" in vars(self) else 0.0
+            return self.actions.auto_entropy if "agent" in vars(self) else 0.0
         return super().schedule_of(name)
 
     def q_losses(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> QLosses:
@@ -154,49 +153,120 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
         output, next_output = both.chunk(2, dim=1)
         return losses_of_values(self, batch, output, soft_target(self, batch, next_output, log_prob, hyper))
 
-    @torch.no_grad()
     def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor | ValueTarget:
-        """Return y by the smallest target value of an action of the policy, its entropy, and the scaled rewards."""
-        if self.has_choices:
-            agent = cast(ChoiceAgent, self.agent)  # by its kind, which has been checked
-            value = value_of_choices(agent, outputs, self.draws.target_q, alpha_of(self, hyper))
-            y = bounded_target(scaled(batch, hyper), value, hyper)
-            return y if agent.values.n_outputs is None else agent.values.encode(y)
-        action, log_prob, _ = act(self.agent, outputs.next_online, outputs.noise)
-        return soft_target(self, batch, self.agent.target_q(outputs.next_target, action), log_prob, hyper)
+        """Return y by the smallest target value of actions of the policy, its entropy, and the scaled rewards."""
+        return self.actions.target(batch, outputs, hyper)
 
     def update_policy(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> Numbers:
         """Climb the action values and the entropy; move alpha to where the entropy is the target's."""
-        own: Numbers
         # Values of other actions than those of the replay: a joint pass does not take in their statistics.
         with self.agent.evaluating(q=True) if self.joint_pass else nullcontext():
-            if self.has_choices:
-                loss, log_prob, largest = policy_loss_of_choices(
-                    cast(ChoiceAgent, self.agent),
-                    batch,
-                    features,
-                    alpha_of(self, hyper),
-                    self.q_of_policy,
-                    int(self.warmup_T),
-                )
-                target_entropy, own = hyper.target_entropy * largest, {}
-            else:
-                loss, log_prob, dist_info = policy_loss(self, batch, features, self.draws.policy, hyper)
-                target_entropy, own = hyper.target_entropy, means_of_policy(batch, dist_info)
-        alpha = alpha_of(self, hyper)
+            step = self.actions.policy_step(batch, features, hyper)
+        loss, alpha = step.loss, alpha_of(self, hyper)
         grad_norm = self.descents.step("pi", loss, hyper)
-        log_prob = log_prob.detach()
+        log_prob = step.log_prob.detach()
         if hyper.fixed_alpha is None:
-            entropy_gap = mean_loss(log_prob + target_entropy, batch)
+            entropy_gap = mean_loss(log_prob + step.target_entropy, batch)
             alpha_loss = temperature_loss(self.log_alpha, entropy_gap)
             self.descents["alpha"](alpha_loss, hyper.alpha_learning_rate, float("inf"))
         return {
             "piLoss": loss.detach(),
             "piGradNorm": grad_norm,
-            **own,
+            **step.metrics,
             "alpha": torch.zeros_like(loss.detach()) + alpha,
             "entropy": -mean_of_rows(log_prob, batch),
         }
+
+
+# ---- actions of the policy: samples of it, or all of them ----
+
+
+class PolicyStep(NamedTuple):
+    """What a step of the policy, and of alpha, is computed from."""
+
+    loss: torch.Tensor
+    """Of the policy, with gradient."""
+    log_prob: torch.Tensor
+    """Of each row, [M] or [T, M]: log-density of its action, or minus the entropy."""
+    target_entropy: float | torch.Tensor
+    """In nats; of each row where actions are discrete."""
+    metrics: Numbers
+    """What this kind of policy has beside."""
+
+
+class SampledActions:
+    """Samples of a continuous policy, one for each row, by which SAC computes soft values and the policy's loss."""
+
+    metrics: ClassVar[tuple[str, ...]] = ("piMu", "piLogStd")
+
+    def __init__(self, algo: SAC, agent: QpgPolicyAgent) -> None:
+        self._algo, self._agent = algo, agent
+
+    @property
+    def auto_entropy(self) -> float:
+        """-1 for every dimension of the actions whose bounds differ."""
+        return -float(self._agent.distribution.n_free)
+
+    @torch.no_grad()
+    def target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor | ValueTarget:
+        """Return y, [M] or [T, M], or what stands for it; see `QpgAlgo.q_target`."""
+        action, log_prob, _ = act(self._agent, outputs.next_online, outputs.noise)
+        return soft_target(self._algo, batch, self._agent.target_q(outputs.next_target, action), log_prob, hyper)
+
+    def policy_step(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> PolicyStep:
+        """Return loss and entropy at rows of features, and the means of what a Gaussian policy gives."""
+        algo, values = self._algo, self._agent.values
+        action, log_prob, dist_info = act(self._agent, features, algo.draws.policy)
+        q = q_of_policy(algo, values.mean(self._agent.q(features, action)))
+        if algo.action_prior == "gaussian":
+            q = q - 0.5 * action.square().sum(-1)  # log N(a; 0, I) but for a constant
+        loss = mean_loss(soft_policy_loss(q, log_prob, alpha_of(algo, hyper)), batch)
+        means = (mean_of_rows(x.detach().mean(-1), batch) for x in (dist_info.mean, dist_info.log_std))
+        return PolicyStep(loss, log_prob, hyper.target_entropy, dict(zip(self.metrics, means, strict=True)))
+
+
+class AllActions:
+    """All actions of a discrete policy, whose means by their probabilities stand in the place of samples.
+
+    Source: Christodoulou 2019, arXiv:1910.07207.
+
+    Raises:
+        ValueError: if a setting has no meaning for discrete actions.
+    """
+
+    auto_entropy = 0.3  # of the largest entropy
+
+    def __init__(self, algo: SAC, agent: QpgPolicyAgent) -> None:
+        self._algo, self._agent = algo, cast(ChoiceAgent, agent)  # by its kind, which has been checked
+        if algo.joint_pass or algo.action_prior != "uniform":
+            given = "joint_pass is True" if algo.joint_pass else f"action_prior is {algo.action_prior!r}"
+            raise ValueError(
+                f"{type(algo).__name__}: {given}, and the actions are discrete; expected the default. Leave it out."
+            )
+        if algo.target_entropy != "auto":
+            algo.check("target_entropy", lambda x: 0.0 <= x <= 1.0, "a fraction of the largest entropy, in [0, 1]")
+
+    @torch.no_grad()
+    def target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor | ValueTarget:
+        """Return y, [M] or [T, M], or what stands for it; see `QpgAlgo.q_target`."""
+        agent, drawn = self._agent, self._algo.draws.target_q
+        log_prob = log_policy(agent.pi(outputs.next_online), outputs.next_legal)
+        q = agent.values.mean(agent.target_all_q(outputs.next_target))
+        q = clipped_double_q(q if drawn is None else q[drawn])
+        value = expected_soft_value(q, log_prob, alpha_of(self._algo, hyper))
+        y = bounded_target(scaled(batch, hyper), value, hyper)
+        return y if agent.values.n_outputs is None else agent.values.encode(y)
+
+    def policy_step(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> PolicyStep:
+        """Return loss and entropy at rows of features."""
+        algo, agent = self._algo, self._agent
+        log_prob = log_policy(agent.pi(features), legal_at_rows(agent, batch, int(algo.warmup_T)))
+        with torch.no_grad():
+            q = q_of_policy(algo, agent.values.mean(agent.all_q(features)))
+            entropy = expected_soft_value(torch.zeros_like(q), log_prob, 1.0)
+            largest = (log_prob > -torch.inf).sum(-1).log()
+        loss = mean_loss(-expected_soft_value(q, log_prob, alpha_of(algo, hyper)), batch)
+        return PolicyStep(loss, -entropy, hyper.target_entropy * largest, {})
 
 
 @torch.no_grad()
@@ -214,38 +284,14 @@ def soft_target(
     return bootstrapped(algo.agent, algo.agent.values.lowest(output), backup)
 
 
-def check_of_choices(algo: SAC) -> None:
-    """Refuse settings that have no meaning for discrete actions, before anything is built."""
-    who = type(algo).__name__
-    if algo.joint_pass or algo.action_prior != "uniform":
-        given = "joint_pass is True" if algo.joint_pass else f"action_prior is {algo.action_prior!r}"
-        raise ValueError(f"{who}: {given}, and the actions are discrete; expected the default. Leave it out.")
-    if algo.target_entropy != "auto":
-        algo.check("target_entropy", lambda x: 0.0 <= x <= 1.0, "a fraction of the largest entropy, in [0, 1]")
-
-
 def scaled(batch: Buffer, hyper: Hyper) -> Buffer:
     """Return a batch whose rewards are multiplied by `reward_scale`."""
     return batch._replace(return_=batch.return_ * hyper.reward_scale)
 
 
-def means_of_policy(batch: Buffer, dist_info: Buffer) -> Numbers:
-    """Return the means over the rows of what a Gaussian policy gives."""
-    parts = {"piMu": dist_info.mean, "piLogStd": dist_info.log_std}
-    return {name: mean_of_rows(x.detach().mean(-1), batch) for name, x in parts.items()}
-
-
-def policy_loss(
-    algo: SAC, batch: Buffer, features: AgentInputs, noise: torch.Tensor | None, hyper: Hyper
-) -> tuple[torch.Tensor, torch.Tensor, Buffer]:
-    """Return the loss of the policy at rows of features, and log-densities and policy's parameters there."""
-    action, log_prob, dist_info = act(algo.agent, features, noise)
-    q = algo.agent.values.mean(algo.agent.q(features, action))
-    q = q.mean(0) if algo.q_of_policy == "mean" else clipped_double_q(q)
-    if algo.action_prior == "gaussian":
-        q = q - 0.5 * action.square().sum(-1)  # log N(a; 0, I) but for a constant
-    loss = mean_loss(soft_policy_loss(q, log_prob, alpha_of(algo, hyper)), batch)
-    return loss, log_prob, dist_info
+def q_of_policy(algo: SAC, q: torch.Tensor) -> torch.Tensor:
+    """Return what the policy climbs of the values [n_q, ...] of all networks."""
+    return q.mean(0) if algo.q_of_policy == "mean" else clipped_double_q(q)
 
 
 def act(

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from rlpyt.types import StateDict
+from rlpyt.utils.packages import optional_package
 from rlpyt.utils.seeds import checked_position
 
 FULL_COVARIANCE_LIMIT = 2000
@@ -42,12 +43,7 @@ class SearchDistribution:
         separable: bool,
         weight_func: Callable[[int], float] | None = None,
     ) -> None:
-        try:
-            from cmaes import CMA, SepCMA
-        except ImportError as error:
-            raise ImportError(
-                "CMAES: the package cmaes was not found; it is optional. Install it with `pip install rlpyt[cmaes]`."
-            ) from error
+        cmaes = optional_package("cmaes", "CMAES", "cmaes")
         if not separable and len(mean) > FULL_COVARIANCE_LIMIT:
             gigabytes = covariance_bytes(len(mean), population_size) / 1e9
             raise ValueError(
@@ -55,7 +51,7 @@ class SearchDistribution:
                 f"{gigabytes:,.1f} GB; expected at most {FULL_COVARIANCE_LIMIT:,}. Set separable=True, which adapts "
                 "its diagonal, or take a smaller model."
             )
-        Cma = SepCMA if separable else CMA
+        Cma = cmaes.SepCMA if separable else cmaes.CMA
         self._cma = Cma(mean=mean, sigma=sigma, seed=seed, population_size=population_size)
         vars(self._cma)["_funhist_values"][:] = 0.0  # else memory as it was found, which two states would differ in
         self._covariance_rates = vars(self._cma)["_c1"], vars(self._cma)["_cmu"]

@@ -11,7 +11,9 @@ from rlpyt.algos.metrics import OptInfo
 from rlpyt.algos.policy_gradient import (
     PolicyGradientAlgo,
     actor_critic_loss,
+    episode_starts,
     loss_of_values,
+    next_values,
     one_update,
     rows_on_device,
 )
@@ -19,7 +21,6 @@ from rlpyt.core import Metrics
 from rlpyt.functional import (
     ScheduleLike,
     approx_kl,
-    episode_start_from_valid,
     importance_ratio,
     policy_gradient_loss,
     v_trace,
@@ -46,6 +47,8 @@ class VTraceInputs(NamedArrayTuple):
     """log-probability of the action under the policy that acted."""
     episode_start: Buffer = None
     """[T + 1, B] bool, for a recurrent agent: its state is zero before these rows."""
+    final_value: Buffer = None
+    """Of final observations that have no rows, by the network that acted, which is the one in training there."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -103,9 +106,8 @@ class VTrace(PolicyGradientAlgo):
         inputs = AgentInputs(env.observation, agent.prev_action, env.prev_reward)
         start = None
         if self.agent.recurrent:
-            # Stays on the CPU: the recurrent core reads the rows to split at without a synchronisation. Where the row
-            # after the batch starts an episode, nothing asks for its value.
-            start = episode_start_from_valid(samples.env.valid)
+            # Where the row after the batch starts an episode, nothing asks for its value.
+            start = episode_starts(samples)
             start = torch.cat([start, torch.zeros_like(start[:1])])
         with torch.no_grad():
             old_log_prob = self.agent.distribution.log_prob(agent.action, agent.agent_info.dist_info)
@@ -118,6 +120,7 @@ class VTrace(PolicyGradientAlgo):
             valid=env.valid,
             old_log_prob=old_log_prob,
             episode_start=start,
+            final_value=agent.final_value,
         )
         return rows, init_rnn_state
 
@@ -132,7 +135,7 @@ class VTrace(PolicyGradientAlgo):
         advantage, return_ = v_trace(
             batch.reward,
             value,
-            values[1:],
+            next_values(value, values[-1:], batch.final_value, batch.truncated),
             batch.terminated,
             batch.truncated,
             ratio,

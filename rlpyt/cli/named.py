@@ -17,10 +17,10 @@ from rlpyt.cli.play import drawing_kwargs
 from rlpyt.cli.text import did_you_mean
 from rlpyt.cli.values import Values, kinds_of, metavar_of, split, value_of
 from rlpyt.logging import MlflowSink, Sink, TrackioSink, WandbSink
-from rlpyt.logging.sinks import optional_package
 from rlpyt.runners import Hook, MinibatchRlBase
 from rlpyt.samplers import BaseSampler
 from rlpyt.settings import hint_of
+from rlpyt.utils.packages import optional_package
 
 HOOKS = {"StopOnReturn": "rlpyt.runners", "Histograms": "rlpyt.runners", "EpisodeVideo": "rlpyt.results"}
 """Hook -> module that has it."""

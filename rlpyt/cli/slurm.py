@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_type_hints
 
 from rlpyt.cli.text import did_you_mean
 from rlpyt.cli.values import entries, kinds_of, list_of, value_of
-from rlpyt.logging.sinks import optional_package
+from rlpyt.utils.packages import optional_package
 
 if TYPE_CHECKING:
     import submitit

@@ -149,6 +149,7 @@ def check_start(runner: MinibatchRlBase, spaces: EnvSpaces | None = None) -> Non
                     batch_spec=sampler.batch_spec,
                     n_itr=runner.get_n_itr(),
                     mid_batch_reset=sampler.resets_mid_batch,
+                    final_rows=sampler.final_rows,
                     example=example_of(agent, spaces, None),
                     env_methods=sampler.env_methods,
                 )

@@ -74,6 +74,20 @@ class Actor(ABC):
     def reset_one(self, idx: int) -> None:
         """Forget the episode of one environment, numbered from 0 among these."""
 
+    def reset_where(self, ended: torch.Tensor) -> None:
+        """Forget the episodes of the environments where `ended` [B] bool is True, without waiting for its device."""
+        raise TypeError(_not_on_device(self, "reset_where"))
+
+    def value_after(self, row: AgentInputs, rnn_state: Buffer, following: AgentInputs) -> torch.Tensor:
+        """Return the values [M] of rows that follow others, of which a recurrent agent recorded its state.
+
+        Args:
+            row: the rows before, [M].
+            rnn_state: recorded before them, [M, N, H] leaves; None of a feed-forward agent.
+            following: the rows that are valued, [M].
+        """
+        raise TypeError(_not_on_device(self, "value_after"))
+
     @abstractmethod
     def state_dict(self) -> StateDict:
         """Return random stream, recurrent state and exploration state."""
@@ -81,6 +95,13 @@ class Actor(ABC):
     @abstractmethod
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Load the result of `state_dict`."""
+
+
+def _not_on_device(actor: Actor, method: str) -> str:
+    return (
+        f"{type(actor).__name__}: has no method {method}, which a DeviceSampler calls; expected one. Let the agent act "
+        "by rlpyt.agents.ModelActor, or use another sampler."
+    )
 
 
 class AgentNetworks(ABC):
@@ -163,7 +184,14 @@ class Agent(ABC):
 
     @abstractmethod
     def actor(
-        self, env_ranks: Sequence[int], global_B: int, seed: int, *, evaluation: bool = False, restarts: int = 0
+        self,
+        env_ranks: Sequence[int],
+        global_B: int,
+        seed: int,
+        *,
+        evaluation: bool = False,
+        restarts: int = 0,
+        device: torch.device | None = None,
     ) -> Actor:
         """Return an actor for environments that are stepped together.
 
@@ -173,6 +201,7 @@ class Agent(ABC):
             seed: of the run.
             evaluation: whether they are the evaluation's.
             restarts: which restart of a lost worker this is, from 1, with a stream of its own; 0 for none.
+            device: of the environments, where actions are drawn and returned; None is the CPU.
         """
 
     @abstractmethod
@@ -289,8 +318,6 @@ class CategoricalQAgent(QAgent):
     """Q-learner over the probabilities of fixed atoms, as C51 asks of an agent."""
 
     kind: ClassVar[str] = "categorical"
-    z: torch.Tensor
-    """Values of the atoms, [n_atoms] float32, on the device."""
     give_V_min_max: Callable[[float, float], None]
     """Sets the range of the atoms, in every process that acts."""
 

@@ -78,6 +78,9 @@ class Algorithm(ABC, Generic[AgentT]):
     """Whether it must record what the agent sees at that row, for an algorithm that computes the value itself."""
     opt_info_fields: ClassVar[tuple[str, ...]] = ()
     """Names of the metrics that `learn` returns, in the order of their columns."""
+    needs_final_rows: ClassVar[bool] = True
+    """Whether final observations must be rows of their own; else it also learns where they are in
+    `env.final_observation`, and their values in `agent.final_value`."""
     appends_apart: ClassVar[bool] = False
     """Whether another process may append the batches while this one learns, by the appender of `feed`."""
     agent: AgentT
@@ -207,11 +210,15 @@ class Sampler(ABC):
     batch_spec: BatchSpec
     mid_batch_reset: bool
     """Whether an environment goes on with a new episode inside a batch; else it rests until the batch is over."""
+    final_rows: ClassVar[bool] = True
+    """Whether the final observation of an episode is a row of its own; else it is in `env.final_observation`, and the
+    rows are on the device of the environments (`DeviceSampler`)."""
     eval_n_envs: int
     """Evaluation environments; 0 where there is no evaluation."""
     batches: Sequence[Samples]
-    """All `run.n_batches` places of the sampler's memory, as numpy; known after `initialize`. With `run.share_memory`
-    they go to another process by reference, through `rlpyt.utils.shared_memory.dumps`."""
+    """All `run.n_batches` places of the sampler's memory, as numpy, or with `final_rows` False as tensors; known after
+    `initialize`. With `run.share_memory` they go to another process by reference, through
+    `rlpyt.utils.shared_memory.dumps`."""
 
     why_not_set_back: str | None = None
     """Why evaluation environments cannot be set back to how they were built; known after `initialize`."""
@@ -237,8 +244,9 @@ class Sampler(ABC):
         """Collect one batch.
 
         Returns:
-            The rows as torch tensors on the CPU: views of place itr % run.n_batches, which the call for iteration
-            itr + run.n_batches overwrites. And the trajectories completed in it.
+            The rows as torch tensors on the CPU, or with `final_rows` False on the device of the environments: views of
+            place itr % run.n_batches, which the call for iteration itr + run.n_batches overwrites. And the trajectories
+            completed in it.
         """
 
     @abstractmethod

@@ -43,6 +43,9 @@ class EpsilonGreedy(SuggestsArguments):
         Returns:
             [...] int64.
         """
+        if not q.is_cpu:
+            chosen = _random_among(q > -torch.inf, noise[..., 1])
+            return torch.where(noise[..., 0] < epsilon, chosen, q.argmax(-1))
         # In numpy, whose calls cost a third of those of torch: a batch is often a few rows.
         values, u, limit = numpify_buffer((q, noise, torch.as_tensor(epsilon)))
         if values.min() == -np.inf:

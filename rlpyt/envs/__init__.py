@@ -11,6 +11,7 @@ from rlpyt.envs.gym import GymEnvWrapper, gym_make
 from rlpyt.envs.images import ChannelsFirst
 from rlpyt.envs.info import InfoRecorder, as_recorded, info_at, info_recorder
 from rlpyt.envs.making import env_methods
+from rlpyt.envs.players import ParallelGame, players_make_vec
 from rlpyt.envs.state_check import restores_exactly
 from rlpyt.envs.vector import VectorEnvAdapter, make_vector_env, makes_vector_env
 from rlpyt.spaces import EnvSpaces
@@ -29,6 +30,7 @@ __all__ = [
     "EnvStep",
     "GymEnvWrapper",
     "InfoRecorder",
+    "ParallelGame",
     "VectorEnvAdapter",
     "as_recorded",
     "atari_make_vec",
@@ -43,5 +45,6 @@ __all__ = [
     "make_env",
     "make_vector_env",
     "makes_vector_env",
+    "players_make_vec",
     "restores_exactly",
 ]

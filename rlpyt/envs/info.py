@@ -23,7 +23,7 @@ FINAL_KEYS = {
     "closing_observation": "closing_info",
 }
 """Names by which environments that reset themselves give the final observation of an episode, and those of its info."""
-SEVERAL_AGENTS = "agents of rlpyt act in environments of one agent, see docs/howto/own_environment.md, Several agents"
+SEVERAL_AGENTS = "one policy can play them all by rlpyt.envs.players_make_vec, see docs/howto/several_players.md"
 RESERVED = ("traj_done", "game_score", *SUCCESS_KEYS)
 """Fields that samplers and TrajInfo read by themselves."""
 _RECORDED_FROM = {"f": "fiub", "i": "iub", "u": "iub", "b": "b"}

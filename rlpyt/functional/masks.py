@@ -192,18 +192,20 @@ def mask_illegal(x: torch.Tensor, legal: torch.Tensor) -> torch.Tensor:
     return x.masked_fill(~legal, -torch.inf)
 
 
-def episode_start_from_valid(valid: torch.Tensor) -> torch.Tensor:
+def episode_start_from_valid(valid: torch.Tensor, done: torch.Tensor | None = None) -> torch.Tensor:
     """Return the rows before which the recurrent state must be zero: each first valid row after an invalid one.
 
     Row 0 is never one of them, because the recurrent state stored with a batch already fits its first row.
 
     Args:
         valid: [T, B] bool, False on final rows of episodes and on rows in which an environment was not stepped.
+        done: [T, B] bool, rows that ended an episode, where final observations have no rows: the valid rows after them
+            are starts, too.
 
     Returns:
         [T, B] bool, True before which the state must be zero.
     """
     check_bool("episode_start_from_valid", valid=valid)
     start = torch.zeros_like(valid)
-    start[1:] = valid[1:] & ~valid[:-1]
+    start[1:] = valid[1:] & (~valid[:-1] if done is None else ~valid[:-1] | done[:-1])
     return start

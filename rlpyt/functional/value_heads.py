@@ -18,6 +18,7 @@ import torch
 from rlpyt.functional.distributional import (
     categorical_loss,
     categorical_projection,
+    entropy_of,
     hl_gauss,
     midpoints,
     quantile_huber_loss,
@@ -87,6 +88,10 @@ class ValueHead(ABC):
         with torch.no_grad():
             return self.encode(backup(self.mean(next_output)))
 
+    def td_error(self, output: torch.Tensor, target: ValueTarget, loss: torch.Tensor) -> torch.Tensor:
+        """Return the absolute TD error [...] of outputs, which are of one network, by their loss if need be."""
+        return (target.value - self.mean(output)).abs()
+
     def lowest(self, outputs: torch.Tensor) -> torch.Tensor:
         """Return, for each row, those of the outputs [n, ..., N] of n networks whose mean is the smallest, [..., N]."""
         return select_at_indexes(self.mean(outputs).argmin(0), outputs.movedim(0, -2))
@@ -153,8 +158,9 @@ class TwoHot(ValueHead):
         return int(self.n_bins)
 
     def places(self, like: torch.Tensor) -> torch.Tensor:
-        """Return the values [n_bins] that the outputs stand for, of the dtype and device of a tensor."""
-        return torch.linspace(self.V_min, self.V_max, self.n_outputs, dtype=like.dtype, device=like.device)
+        """Return the values [n_bins] that outputs stand for, of their device and dtype, but float32 for half of it."""
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        return torch.linspace(self.V_min, self.V_max, self.n_outputs, dtype=dtype, device=like.device)
 
     def mean(self, output: torch.Tensor) -> torch.Tensor:
         """Return the mean of the distribution, which lies in the range."""
@@ -195,6 +201,9 @@ class C51(TwoHot):
     follows_returns: ClassVar[bool] = True
 
     n_bins: int = 51
+    by_divergence: bool = False
+    """Whether the TD error of a row, as its priority is made of it, is the divergence KL(target || output), as Rainbow
+    has it (Hessel et al. 2018, arXiv:1710.02298), in the place of the difference of the means."""
 
     @torch.no_grad()
     def bootstrap(self, next_output: torch.Tensor, backup: Backup) -> ValueTarget:
@@ -203,6 +212,12 @@ class C51(TwoHot):
         y = backup(self.places(p).expand_as(p))
         projected = categorical_projection(y, p, self.V_min, self.V_max)
         return ValueTarget((p * y).sum(-1), projected, (p * self.is_outside(y)).sum(-1))
+
+    def td_error(self, output: torch.Tensor, target: ValueTarget, loss: torch.Tensor) -> torch.Tensor:
+        """Return the difference of the means, or the divergence."""
+        if not self.by_divergence:
+            return super().td_error(output, target, loss)
+        return (loss.detach() - entropy_of(target.content)).clamp(min=0)
 
 
 @dataclass(frozen=True)
@@ -228,8 +243,8 @@ class HLGauss(TwoHot):
 
     def places(self, like: torch.Tensor) -> torch.Tensor:
         """Return the middles of the bins."""
-        middles = midpoints(self.n_outputs, like.device).to(like.dtype)
-        return self.V_min + (self.V_max - self.V_min) * middles
+        middles = midpoints(self.n_outputs, like.device)
+        return self.V_min + (self.V_max - self.V_min) * middles.to(torch.promote_types(like.dtype, middles.dtype))
 
     def probabilities(self, y: torch.Tensor) -> torch.Tensor:
         """Return the probability of each bin under the Gaussian."""

@@ -18,9 +18,9 @@ from rlpyt.launching.job import RunOfJob
 from rlpyt.launching.job_files import JobFiles
 from rlpyt.logging.files import MAY_PASS
 from rlpyt.logging.run_directory import PREEMPTED
-from rlpyt.logging.sinks import optional_package
 from rlpyt.slurm import JobState, Slurm
 from rlpyt.utils.checks import whole_number
+from rlpyt.utils.packages import optional_package
 
 if TYPE_CHECKING:
     import submitit

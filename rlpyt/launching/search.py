@@ -19,9 +19,9 @@ from rlpyt.launching.local import LocalSlots, script_path
 from rlpyt.launching.table import GridTable
 from rlpyt.launching.trials import SEARCH_LOCK, Space, Trials, n_begun
 from rlpyt.launching.variants import Variant, check_keys, load_variant, nested, update_config
-from rlpyt.logging.sinks import optional_package
 from rlpyt.settings import Settings
 from rlpyt.utils.checks import whole_number
+from rlpyt.utils.packages import optional_package
 
 if TYPE_CHECKING:
     import optuna

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from rlpyt.logging.sinks import Row, optional_package
+from rlpyt.logging.sinks import Row
 from rlpyt.logging.tracker_sink import NamesApart, TrackerSink, flat
+from rlpyt.utils.packages import optional_package
 
 _STATUSES = {"finished": "FINISHED", "failed": "FAILED"}  # all others are KILLED
 _NOT_IN_NAMES = re.compile(r"[^\w\-. :/]")

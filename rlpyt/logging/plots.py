@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlpyt.logging.files import replace_file
-from rlpyt.logging.sinks import optional_package
 from rlpyt.run_records import PARAMS_FILE, STEPS, TASK_NAMES, inside, open_to_read, printable, read_json
+from rlpyt.utils.packages import optional_package
 
 
 def read_progress(run_dir: str | os.PathLike[str]) -> dict[str, list[float]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import errno
-import importlib
 import io
 import os
 import sys
@@ -13,7 +12,6 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Protocol
 
 from rlpyt.logging.files import open_to_append, remove_file, replace_file
@@ -124,17 +122,6 @@ class Sinks:
                 f"the sink {name} raised, and what it was given is missing there; the run goes on and says this once.\n"
                 + "".join(traceback.format_exception(error)).rstrip(),
             )
-
-
-def optional_package(name: str, who: str, extra: str) -> ModuleType:
-    """Return a module that is optional, or refuse: `who` needs it, and this extra of rlpyt brings it."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        package = (error.name or name).partition(".")[0]
-        raise ImportError(
-            f"{who}: the package {package} was not found; it is optional. Install it with `pip install rlpyt[{extra}]`."
-        ) from error
 
 
 def print_line(text: str) -> None:

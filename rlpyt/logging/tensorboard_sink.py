@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from rlpyt.logging.sinks import STATISTICS, Row, RunSink, optional_package
+from rlpyt.logging.sinks import STATISTICS, Row, RunSink
 from rlpyt.logging.tracker_sink import NamesApart
+from rlpyt.utils.packages import optional_package
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

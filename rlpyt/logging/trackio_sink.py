@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlpyt.logging.sinks import RefusedBySink, Row, optional_package
+from rlpyt.logging.sinks import RefusedBySink, Row
 from rlpyt.logging.tracker_sink import NamesApart, TrackerSink
+from rlpyt.utils.packages import optional_package
 
 
 @dataclass(eq=False)

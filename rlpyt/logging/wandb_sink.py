@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from rlpyt.logging.sinks import Row, optional_package
+from rlpyt.logging.sinks import Row
 from rlpyt.logging.tracker_sink import TrackerSink
+from rlpyt.utils.packages import optional_package
 
 
 @dataclass(eq=False)

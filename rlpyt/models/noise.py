@@ -138,7 +138,7 @@ class NoisyLinear(RandomModule):
         self._noisy = generator is not None
         if generator is None:
             return
-        noise = torch.randn(self.in_features + self.out_features, generator=generator)
+        noise = torch.randn(self.in_features + self.out_features, generator=generator, device=generator.device)
         noise = noise.sign() * noise.abs().sqrt()
         # New tensors, because a backward pass may still need the old ones.
         self.input_noise, self.output_noise = (

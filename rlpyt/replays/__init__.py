@@ -4,6 +4,7 @@ from rlpyt.replays.hindsight import GoalFunction, Hindsight, HindsightTransition
 from rlpyt.replays.index import Drawn, Index, UniformIndex
 from rlpyt.replays.interface import SamplesToBuffer
 from rlpyt.replays.mapped_file import mapped_file
+from rlpyt.replays.minari import MinariDataset
 from rlpyt.replays.mixed_replay import MixedReplay
 from rlpyt.replays.observations import FrameArray, WholeArray
 from rlpyt.replays.prioritized_index import PrioritizedIndex
@@ -17,9 +18,10 @@ from rlpyt.replays.reading import (
     Transitions,
     n_step_of_rows,
 )
+from rlpyt.replays.record_episodes import RecordEpisodes
 from rlpyt.replays.replay_buffer import ReplayBuffer
 from rlpyt.replays.storage import RowStorage, Storage
-from rlpyt.replays.stored_data import Episode, MinariDataset, RecordEpisodes, StoredData
+from rlpyt.replays.stored_data import Episode, StoredData
 from rlpyt.replays.sum_tree import SumTree
 from rlpyt.types import Places
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self, TypeAlias, get_args
+from typing import Any, Literal, Self, TypeAlias, cast, get_args
 
 import numpy as np
 
@@ -108,6 +108,23 @@ class Hindsight:
         result = _tried("compute_terminated", self.compute_terminated, goals, takes_false=True)
         # One flag for several goals that were all reached, and not True: it does not depend on goals.
         return self if np.ndim(result) else replace(self, compute_terminated=None)
+
+
+def as_hindsight(given: Hindsight | str, who: str) -> Hindsight:
+    """Return what was given, or the way of a strategy that was named.
+
+    Raises:
+        TypeError: if it is neither; the message begins with `who`.
+        ValueError: if there is no such strategy.
+    """
+    if isinstance(given, str):
+        return Hindsight(strategy=cast(Strategy, given))
+    if isinstance(given, Hindsight):
+        return given
+    raise TypeError(
+        f"{who}: hindsight is {given!r:.100}; expected an rlpyt.replays.Hindsight, or the name of a strategy. Give "
+        'hindsight="future", say.'
+    )
 
 
 class HindsightTransitions(Transitions):

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import zlib
 from collections.abc import Iterable, Sequence
-from copy import deepcopy
 from pathlib import Path
-from types import ModuleType
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 import gymnasium
 import numpy as np
 
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.replays.interface import SamplesToBuffer
+from rlpyt.replays.minari import MinariDataset, load_minari, save_minari
 from rlpyt.replays.replay_buffer import ReplayBuffer
 from rlpyt.replays.storage import named_leaves
-from rlpyt.spaces import EnvSpaces, Space, arrays_to_rows, choice_sizes, null_action, null_value, rows_to_arrays
+from rlpyt.spaces import EnvSpaces, Space, arrays_to_rows, choice_sizes, null_action, null_value
 from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_leaves
 
 
@@ -34,16 +32,6 @@ class Episode(NamedTuple):
     """[L] bool, whether the step ended the episode in a terminal state."""
     truncations: Buffer
     """[L] bool, whether it ended by a limit. The last step counts as truncated where neither is set."""
-
-
-class MinariDataset(Protocol):
-    """Dataset as `minari.load_dataset` returns it."""
-
-    observation_space: Space
-    action_space: Space
-
-    def iterate_episodes(self) -> Iterable[Buffer]:
-        """Return episodes with the fields of `Episode`."""
 
 
 class StoredData:
@@ -150,11 +138,8 @@ class StoredData:
             FileNotFoundError: if there is no such dataset on this machine.
             ValueError: as `from_episodes`.
         """
-        found: MinariDataset = (
-            _minari("StoredData.from_minari").load_dataset(dataset) if isinstance(dataset, str) else dataset
-        )
-        episodes = (Episode(*(getattr(x, name) for name in Episode._fields)) for x in found.iterate_episodes())
-        return cls.from_episodes(EnvSpaces(found.observation_space, found.action_space), episodes)
+        found = load_minari(dataset)
+        return cls.from_episodes(EnvSpaces(found.observation_space, found.action_space), found.iterate_episodes())
 
     @classmethod
     def from_episodes(cls, spaces: EnvSpaces, episodes: Iterable[Episode]) -> Self:
@@ -243,28 +228,7 @@ class StoredData:
             ImportError: if minari is not installed.
             ValueError: of minari, if there is such a dataset.
         """
-        minari = _minari("StoredData.to_minari")
-        rows, spaces = self.rows, self.spaces
-        observations = rows_to_arrays(spaces.observation, rows.observation)
-        actions = rows_to_arrays(spaces.action, rows.action)
-        buffers = list[object]()
-        starts = np.flatnonzero(rows.valid & ~np.append(False, rows.valid[:-1])).tolist()
-        for first, last in zip(starts, np.flatnonzero(rows.terminated | rows.truncated).tolist(), strict=True):
-            steps = slice(first, last + 1)
-            buffers.append(
-                minari.data_collector.EpisodeBuffer(
-                    id=len(buffers),
-                    observations=_sliced(observations, slice(first, last + 2)),
-                    actions=_sliced(actions, steps),
-                    rewards=list(rows.reward[steps]),
-                    terminations=list(rows.terminated[steps]),
-                    truncations=list(rows.truncated[steps]),
-                )
-            )
-        of_spaces = {"observation_space": spaces.observation, "action_space": spaces.action}
-        given = {**of_spaces, "jpeg_encoding": False, **about}
-        written: MinariDataset = minari.create_dataset_from_buffers(dataset_id, buffer=buffers, **given)
-        return written
+        return save_minari(self.rows, self.spaces, dataset_id, about)
 
     # ---- for a replay ----
 
@@ -319,47 +283,6 @@ class StoredData:
             column = _ended(buffer_func(padded, lambda x, b=b: x[b * steps : b * steps + length]), null)
             result[:length, b] = column
         return result
-
-
-class RecordEpisodes(gymnasium.Wrapper[Buffer, Buffer, Buffer, Buffer]):
-    """Wrapper of an environment that records the episodes played in it, by an agent or anybody; `data()` returns them.
-
-    An episode that was reset before its end counts as truncated.
-    """
-
-    def __init__(self, env: gymnasium.Env[Buffer, Buffer]) -> None:
-        super().__init__(env)
-        self._episodes: list[tuple[list[Buffer], ...]] = []
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, object] | None = None
-    ) -> tuple[Buffer, dict[str, object]]:
-        """Begin an episode."""
-        observation, info = self.env.reset(seed=seed, options=options)
-        self._episodes.append(([deepcopy(observation)], [], [], [], []))
-        return observation, info
-
-    def step(self, action: Buffer) -> tuple[Buffer, Buffer, bool, bool, dict[str, object]]:
-        """Take a step, and record it."""
-        result = self.env.step(action)
-        values = result[0], action, *result[1:4]
-        for record, value in zip(self._episodes[-1], values, strict=True):
-            record.append(deepcopy(value))  # an environment may write the next one over it
-        return result
-
-    def data(self) -> StoredData:
-        """Return all episodes so far.
-
-        Raises:
-            ValueError: if there was no step, or an observation does not fit its space.
-        """
-        spaces = EnvSpaces(self.observation_space, self.action_space)
-        stacked = (
-            Episode(_stacked(spaces.observation, e[0]), _stacked(spaces.action, e[1]), *e[2:])
-            for e in self._episodes
-            if e[2]
-        )
-        return StoredData.from_episodes(spaces, stacked)
 
 
 def _example(spaces: EnvSpaces) -> SamplesToBuffer:
@@ -438,28 +361,3 @@ def _episode(spaces: EnvSpaces, i: int, episode: Episode) -> tuple[Buffer, ...]:
 def _joined(buffers: Sequence[Buffer]) -> Buffer:
     leaves = iter(zip(*map(buffer_leaves, buffers), strict=True))
     return buffer_func(buffers[0], lambda _: np.concatenate(next(leaves)))
-
-
-def _stacked(space: Space, values: Sequence[Buffer]) -> Buffer:
-    """Return values of a space as arrays [n, ...], in its structure."""
-    if isinstance(space, gymnasium.spaces.Dict):
-        return {key: _stacked(part, [value[key] for value in values]) for key, part in space.spaces.items()}
-    if isinstance(space, gymnasium.spaces.Tuple):
-        return tuple(_stacked(part, [value[i] for value in values]) for i, part in enumerate(space.spaces))
-    return np.stack(values)
-
-
-def _sliced(values: Buffer, part: slice) -> Buffer:
-    if isinstance(values, dict):
-        return {key: _sliced(x, part) for key, x in values.items()}
-    return tuple(_sliced(x, part) for x in values) if isinstance(values, tuple) else values[part]
-
-
-def _minari(who: str) -> ModuleType:
-    try:
-        return importlib.import_module("minari")
-    except ImportError as error:
-        raise ImportError(
-            f"{who}: the package {error.name} was not found; it is optional. Install it with "
-            "`pip install rlpyt[minari]`."
-        ) from error

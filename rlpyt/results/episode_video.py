@@ -15,11 +15,12 @@ from rlpyt.agents import BaseAgent
 from rlpyt.agents.by_hand import check_spaces
 from rlpyt.envs import EnvAdapter, make_env
 from rlpyt.envs.video import RecordFrames, check_frames, draw_without_display, fps_of, frame_of
-from rlpyt.logging.sinks import Row, optional_package
+from rlpyt.logging.sinks import Row
 from rlpyt.runners import Hook
 from rlpyt.runners.hooks import HookedRun
 from rlpyt.settings import whole
 from rlpyt.types import Kwargs, StateDict
+from rlpyt.utils.packages import optional_package
 from rlpyt.utils.seeds import global_streams, set_global_streams
 
 if TYPE_CHECKING:

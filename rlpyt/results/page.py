@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlpyt.logging.files import replace_file
-from rlpyt.logging.sinks import optional_package
 from rlpyt.results.groups import RunGroup
 from rlpyt.results.pictures import plots_of
 from rlpyt.results.runs import Folders, RunResult, folders_of
 from rlpyt.results.statistics import mean_interval
 from rlpyt.results.study import Study, read_study
 from rlpyt.run_records import STEPS
+from rlpyt.utils.packages import optional_package
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

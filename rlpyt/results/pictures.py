@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rlpyt.logging.files import replace_file
-from rlpyt.logging.sinks import optional_package
 from rlpyt.results.runs import Folders, aligned_curves, folders_of
 from rlpyt.results.statistics import (
     Array,
@@ -29,6 +28,7 @@ from rlpyt.results.statistics import (
 )
 from rlpyt.results.study import Study, read_study
 from rlpyt.run_records import STEPS, refuse_link
+from rlpyt.utils.packages import optional_package
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlpyt.logging.sinks import optional_package
+from rlpyt.utils.packages import optional_package
 
 Array: TypeAlias = NDArray[np.float64]
 

@@ -164,6 +164,7 @@ class MinibatchRlBase(Settings):
         algo, sampler = self._group.share_of(self.algo, self.sampler)
         sampler = self._collecting.sampler_of(sampler, self._group.sampler_affinity)
         training = self.training = Training(algo, self.agent, sampler, self._collecting, agreement)
+        _check_final_rows(algo, sampler)
         training.logger, training.steps_per_itr = self.logger, self.steps_per_itr
         self._stop = Stop()
         self._hook_calls = HookCalls(self.hooks, self)
@@ -195,6 +196,7 @@ class MinibatchRlBase(Settings):
             replicas=replicas,
             lock=self._collecting.lock,
             mid_batch_reset=sampler.resets_mid_batch,
+            final_rows=sampler.final_rows,
             bootstrap_value=algo.bootstrap_value,
             bootstrap_inputs=algo.bootstrap_inputs,
             traj_info_kwargs=self.get_traj_info_kwargs(),
@@ -421,6 +423,16 @@ def _running(runner: MinibatchRlBase) -> Iterator[Agreement]:
                 yield runner._group.agreement
         finally:
             runner.shutdown()
+
+
+def _check_final_rows(algo: Algorithm[Agent], sampler: Sampler) -> None:
+    """Check that the algorithm learns from rows as the sampler gives them."""
+    if algo.needs_final_rows and not sampler.final_rows:
+        raise ValueError(
+            f"{type(algo).__name__}: it learns from final observations that are rows, and {type(sampler).__name__} "
+            "gives them none; expected a sampler that does. Use SerialSampler or CpuSampler; or in an algorithm of "
+            "your own set needs_final_rows = False, and read env.final_observation or agent.final_value of the samples."
+        )
 
 
 def _check_parameters(parameters: object, agent: str) -> None:

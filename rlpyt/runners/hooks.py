@@ -9,16 +9,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
 import torch
 
 from rlpyt.core import Agent, Algorithm, EvalResult, Sampler
 from rlpyt.logging import Logger
 from rlpyt.logging.run_directory import outcome_of
-from rlpyt.logging.sinks import Row, optional_package
+from rlpyt.logging.sinks import Row
 from rlpyt.runners.training import Training
 from rlpyt.settings import Settings, whole
 from rlpyt.types import StateDict
+from rlpyt.utils.arrays import numpify_buffer
+from rlpyt.utils.packages import optional_package
 from rlpyt.utils.replicas import Replicas
 
 if TYPE_CHECKING:
@@ -180,7 +181,8 @@ class Histograms(Hook):
         if self.actions and step:
             batches = runner.sampler.batches
             samples = batches[(step // runner.steps_per_itr - 1) % len(batches)]
-            actions = np.asarray(samples.agent.action)[np.asarray(samples.env.valid)]
+            actions, valid = map(numpify_buffer, (samples.agent.action, samples.env.valid))
+            actions = actions[valid]
             for i, column in enumerate(actions.reshape(len(actions), -1).T):
                 self._writer.add_histogram(f"Actions/{i}", column, step)
         self._writer.flush()

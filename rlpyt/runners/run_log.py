@@ -152,8 +152,9 @@ class RunLog:
             self._training.logger.warn_once(
                 TARGETS_OUTSIDE,
                 f"{share:.1%} of the targets of values are outside of the range of {head}, and are moved to its ends, "
-                f"so larger returns look alike ({TARGETS_OUTSIDE}). Give value_head a wider range, of all discounted "
-                "returns that are possible; or make the rewards smaller.",
+                f"so larger returns look alike ({TARGETS_OUTSIDE}). Give value_head, or CategoricalDQN "
+                "by V_min and V_max, a wider range, of all discounted returns that are possible; or make the rewards "
+                "smaller.",
             )
 
     def take_metrics(self) -> dict[str, torch.Tensor]:

@@ -17,6 +17,7 @@ from rlpyt.samplers.collector import (
     WaitResetCollector,
 )
 from rlpyt.samplers.cpu import AsyncCpuSampler, CpuSampler
+from rlpyt.samplers.device import DeviceSampler
 from rlpyt.samplers.evaluator import (
     CpuEvalCollector,
     Evaluator,
@@ -57,6 +58,7 @@ __all__ = [
     "DbCpuWaitResetCollector",
     "DbGpuResetCollector",
     "DbGpuWaitResetCollector",
+    "DeviceSampler",
     "EnvSamples",
     "Evaluator",
     "GpuEvalCollector",

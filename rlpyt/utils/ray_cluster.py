@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
+from rlpyt.utils.packages import optional_package
 from rlpyt.utils.processes import available_cores
 from rlpyt.utils.worker_main import STOP_SIGNALS
 
@@ -36,13 +37,7 @@ class RayNode(NamedTuple):
 
 def import_ray(owner: str) -> Ray:
     """Return the module of Ray, which a class needs; refuse where it is not installed."""
-    try:
-        import ray
-    except ImportError as error:
-        raise ImportError(
-            f"{owner}: the package ray was not found; it is optional. Install it with `pip install rlpyt[ray]`."
-        ) from error
-    return ray
+    return optional_package("ray", owner, "ray")
 
 
 class RayConnection:

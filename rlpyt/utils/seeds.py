@@ -60,10 +60,10 @@ def numpy_generator(seed: int, role: Role, index: int = 0) -> np.random.Generato
     return np.random.default_rng(seed_sequence(seed, role, index))
 
 
-def torch_generator(seed: int, role: Role, index: int = 0) -> torch.Generator:
-    """Return a CPU generator of torch of one stream."""
+def torch_generator(seed: int, role: Role, index: int = 0, device: torch.device | None = None) -> torch.Generator:
+    """Return a generator of torch of one stream, on the CPU or a device, where the numbers are others."""
     state = seed_sequence(seed, role, index).generate_state(1, np.uint64)[0]
-    return torch.Generator().manual_seed(int(state >> np.uint64(1)))
+    return torch.Generator(device or "cpu").manual_seed(int(state >> np.uint64(1)))
 
 
 def make_seed() -> int:

@@ -137,6 +137,8 @@ KINDS = {
     for o in observations
     for a in actions
 }
+ONE_OF_A_KIND = list({AgentCls: kind for kind, (AgentCls, *_) in KINDS.items()}.values())
+"""The last one of each class."""
 
 
 def make_agent(kind: str, seed: int = 0, **kwargs: Any) -> Any:

@@ -13,7 +13,7 @@ from rlpyt.agents import CategoricalPgAgent, DqnAgent, PgAgent, PqnAgent, QpgAge
 from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.arrays import buffer_leaves, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
-from tests.agents.agent_kinds import KINDS, Sampled, make_agent, random_inputs, spaces_of
+from tests.agents.agent_kinds import ONE_OF_A_KIND, Sampled, make_agent, random_inputs, spaces_of
 from tests.pairs import crossed
 
 B = 2
@@ -70,7 +70,7 @@ def assert_float32(tree: Any) -> None:
             assert not torch.equal(leaf, leaf.bfloat16().float())
 
 
-@pytest.mark.parametrize(("kind", "mode"), crossed(list(KINDS), ["sample", "eval"], strength=1))
+@pytest.mark.parametrize(("kind", "mode"), crossed(ONE_OF_A_KIND, ["sample", "eval"], strength=1))
 def test_what_an_agent_acts_and_learns_by_is_float32(kind, mode):
     """Q-values, values, distribution parameters, recurrent states, in training's environments and in evaluation's."""
     agent, inputs = make_agent(kind), torchify_buffer(random_inputs(spaces_of(kind), 5))

@@ -26,9 +26,9 @@ B, GLOBAL_B, RANKS = 3, 5, [1, 2, 4]
 def of_every_sort() -> list[str]:
     """Return kinds that together have every class, and every observation and action that its base serves."""
     chosen, seen = [], set[Any]()
-    for kind, (AgentCls, kwargs, observation, action) in KINDS.items():
+    for kind, (AgentCls, _, observation, action) in KINDS.items():
         bases = [base for base in (PgAgent, DqnAgent, QpgAgent) if issubclass(AgentCls, base)]
-        sorts = {(AgentCls, *kwargs), *product(bases, [observation, action], [AgentCls.recurrent])}
+        sorts = {AgentCls, *product(bases, [observation, action])}
         if not sorts <= seen:
             chosen.append(kind)
             seen |= sorts

@@ -17,7 +17,7 @@ from rlpyt.envs import make_env
 from rlpyt.samplers import evaluate
 from rlpyt.spaces import EnvSpaces, null_value, random_value, to_env
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
-from tests.agents.agent_kinds import KINDS, make_agent, random_inputs, spaces_of
+from tests.agents.agent_kinds import KINDS, ONE_OF_A_KIND, make_agent, random_inputs, spaces_of
 from tests.toy_envs import BareEnv, OddArraysEnv, OldBareEnv
 
 
@@ -26,7 +26,6 @@ class OwnStep(PgAgent):
         return super().step(observation, prev_action, prev_reward)
 
 
-ONE_OF_A_KIND = list({AgentCls: kind for kind, (AgentCls, *_) in KINDS.items()}.values())
 SPACES = EnvSpaces(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4))
 SMALL = {"hidden_sizes": 8}
 

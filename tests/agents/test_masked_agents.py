@@ -33,6 +33,7 @@ from rlpyt.namedarraytuple import namedarraytuple
 from rlpyt.samplers import evaluate
 from rlpyt.spaces import EnvSpaces
 from tests.masked_envs import MaskedEnv
+from tests.pairs import others_nightly
 
 BOX = spaces.Box(-1, 1, (2,), np.float32)
 SMALL: dict[str, Any] = {"hidden_sizes": 8}
@@ -153,7 +154,7 @@ def test_all_ways_to_act_take_legal_actions_and_every_one_in_exploration(name: s
     assert seen == everything or name == "population"
 
 
-@pytest.mark.parametrize("name", ["policy", "discrete SAC", "R2D1"])
+@pytest.mark.parametrize("name", others_nightly(["policy", "discrete SAC", "R2D1"], ["R2D1"]))
 def test_an_exported_policy_takes_legal_actions(name: str, tmp_path: Path) -> None:
     agent = initialized(AGENTS[name](), FIVE)
     path = export_policy(agent, tmp_path / "policy.pt2")

@@ -34,6 +34,7 @@ from tests.agents.acting_copies import Elsewhere
 from tests.agents.agent_kinds import Sampled
 from tests.algos.reference import encode
 from tests.algos.small_problems import RandomEnv, optimize, set_up
+from tests.pairs import others_nightly
 from tests.samplers.sampler_kit import assert_equal_batches, collect, running
 
 B = 4
@@ -78,7 +79,9 @@ def explored(samples: Any) -> torch.Tensor:
     return (encode(action, BOX) - best.double())[valid].abs()
 
 
-@pytest.mark.parametrize("kind", AGENTS)
+@pytest.mark.parametrize(
+    "kind", others_nightly(AGENTS, ("noisy", "rainbow LSTM", "implicit", "R2D1", "DDPG correlated", "recurrent SAC"))
+)
 def test_every_sampler_gives_the_same_rows(kind):
     """With the recurrent states before them; exploration is as it is set, in workers too."""
     expected = collected(kind, "serial")

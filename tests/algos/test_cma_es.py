@@ -146,10 +146,10 @@ def test_returns_are_of_whole_episodes_of_one_individual(batches, n_episodes, ex
     ("kind", "settings"),
     [
         ("serial", dict(n_episodes=1)),
-        ("halves", dict(n_episodes=2)),
         ("cpu2", dict(n_episodes=2, start_method="here")),
-        ("gpu2", dict(n_episodes=1, start_method="here")),
-        ("alternating2", dict(n_episodes=2, start_method="here")),
+        pytest.param("halves", dict(n_episodes=2), marks=pytest.mark.nightly),
+        pytest.param("gpu2", dict(n_episodes=1, start_method="here"), marks=pytest.mark.nightly),
+        pytest.param("alternating2", dict(n_episodes=2, start_method="here"), marks=pytest.mark.nightly),
         ("serial", dict(Runner=AsyncRl, lag=2)),  # batches are behind
     ],
 )

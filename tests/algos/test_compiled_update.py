@@ -69,13 +69,13 @@ def check_networks(agent: Any, expected: Any, rtol: float = 1e-4, atol: float = 
         torch.testing.assert_close(dict(module.state_dict()), dict(reference.state_dict()), rtol=rtol, atol=atol)
 
 
-@pytest.mark.parametrize("case", others_nightly([*WHOLE, *AS_THEY_ARE], ("PPO", "DQN n-step soft", "SAC", "IQN")))
+@pytest.mark.parametrize("case", others_nightly([*WHOLE, *AS_THEY_ARE], ("A2C", "DQN n-step soft", "SAC", "IQN")))
 def test_compiled_updates_give_the_same_numbers(case, traced):
     algo, agent, metrics = trained(case)
     traced()
     other_algo, other, other_metrics = trained(case, settings=COMPILED)
     assert other_algo.update_counter == algo.update_counter > 0
-    of_case = {"TD3": 2, "PPO": 2, "PPO two-hot": 2, "CrossQ": 2, "SimBa": 2, "discrete SAC": 2}
+    of_case = dict.fromkeys(("TD3", "PPO", "PPO two-hot", "PQN Adam", "CrossQ", "SimBa", "discrete SAC"), 2)
     assert counters["stats"]["unique_graphs"] == of_case.get(case, int(case in WHOLE))
     assert other_algo.compiled.is_on == (case in WHOLE)
     for one, more in zip(metrics, other_metrics, strict=True):
@@ -92,15 +92,21 @@ SCHEDULED: dict[str, tuple[Any, int]] = {
         ),
         2,
     ),
-    "the clip of the Huber loss": (
-        lambda: (DQN(**DQN_KWARGS, delta_clip=lambda step: 1.0 / (1 + step)), DqnAgent()),
-        1,
+    "rate, clip of the Huber loss and a batch that grows": (
+        lambda: (
+            DQN(
+                **{**DQN_KWARGS, "batch_size": lambda step: 8 + step / 20},
+                learning_rate=lambda step: 1e-3 / (1 + step),
+                delta_clip=lambda step: 1.0 / (1 + step),
+            ),
+            DqnAgent(),
+        ),
+        2,
     ),
-    "a batch that grows": (lambda: (DQN(**{**DQN_KWARGS, "batch_size": lambda step: 8 + step / 20}), DqnAgent()), 2),
 }
 
 
-@pytest.mark.parametrize("name", SCHEDULED)
+@pytest.mark.parametrize("name", others_nightly(SCHEDULED, list(SCHEDULED)[1:]))
 def test_a_schedule_goes_on_and_nothing_is_compiled_again_for_it(name, traced, monkeypatch):
     case, n_graphs = SCHEDULED[name]
     monkeypatch.setitem(CASES, "scheduled", case)
@@ -165,9 +171,7 @@ CHANGES: dict[str, tuple[Any, int, bool]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", others_nightly(CHANGES, ("lr_scale", "a group that no loss reaches", "a hook of a gradient"))
-)
+@pytest.mark.parametrize("name", others_nightly(CHANGES, ("a group that no loss reaches", "a hook of a gradient")))
 def test_what_a_script_changes_between_updates_counts_from_then_on(name, traced):
     def changed(settings: ComputeSettings | None) -> Any:
         algo, agent = A2C(), CategoricalPgAgent(model_kwargs=dict(hidden_sizes=8))
@@ -202,23 +206,23 @@ def test_what_is_compiled_too_often_runs_as_it_is_from_then_on(traced, monkeypat
     monkeypatch.setitem(CASES, "counts", lambda: (ChangesItsName(), CategoricalPgAgent()))
     _, agent, _ = trained("counts")
     traced()
-    with torch._dynamo.config.patch(recompile_limit=2):
+    with torch._dynamo.config.patch(recompile_limit=1):
         algo, other, _ = trained("counts", settings=COMPILED)
     check_networks(other, agent, rtol=1e-5, atol=1e-6)
     assert algo.update_counter == 6
-    assert "torch has compiled it 2 times and would go on" in caplog.text
+    assert "torch has compiled it 1 times and would go on" in caplog.text
 
 
 @pytest.mark.skipif("isolate_recompiles" not in signature(torch.compile).parameters, reason="torch is older than 2.13")
 def test_runs_of_one_process_do_not_use_up_the_compilations_of_the_next(traced):
     traced()
-    for rate in (1e-3, 2e-3, 3e-3):
+    for rate in (1e-3, 2e-3):
         algo, agent = A2C(learning_rate=rate), CategoricalPgAgent(model_kwargs=dict(hidden_sizes=8))
         collected = batches(started(algo, agent, settings=COMPILED), 1)
-        with torch._dynamo.config.patch(recompile_limit=2):
+        with torch._dynamo.config.patch(recompile_limit=1):
             learn(algo, collected, range(1))
         assert algo.compiled.is_on
-    assert counters["stats"]["unique_graphs"] == 3
+    assert counters["stats"]["unique_graphs"] == 2
 
 
 class TwoOptimisers(A2C):
@@ -283,11 +287,11 @@ def trained_on_dictionaries(key: str, settings: ComputeSettings | None = None) -
     return agent
 
 
-@pytest.mark.parametrize("key", ["depth", "1"])
-def test_dictionary_observations_are_compiled(traced, key):
-    agent = trained_on_dictionaries(key)
+def test_dictionary_observations_are_compiled(traced):
+    """Also of keys that are no names."""
+    agent = trained_on_dictionaries("1")
     traced()
-    other = trained_on_dictionaries(key, COMPILED)
+    other = trained_on_dictionaries("1", COMPILED)
     check_networks(other, agent)
 
 
@@ -320,8 +324,9 @@ def leaves_compiled_code(algo: Any) -> None:
     algo.own.register_hook(lambda grad: grad)
 
 
-@pytest.mark.parametrize("leaver", [None, 0])
-@pytest.mark.parametrize("users", others_nightly([0, 1, 2], (1,)))
+@pytest.mark.parametrize(
+    ("users", "leaver"), others_nightly([(users, leaver) for users in range(3) for leaver in (None, 0)], [(1, 0)])
+)
 def test_a_parameter_that_few_replicas_use_moves_as_it_does_without_it(users, leaver, traced):
     """Also where one replica alone leaves compiled code after the first update, as a hook there makes it do."""
 
@@ -411,7 +416,7 @@ def test_a_second_run_without_it_compiles_nothing(traced):
     assert not counters["stats"]["unique_graphs"]
 
 
-@pytest.mark.parametrize("case", ["A2C", "DQN", "SAC"])
+@pytest.mark.parametrize("case", others_nightly(["A2C", "DQN", "SAC"], ("DQN",)))
 def test_what_one_run_has_saved_another_goes_on_from_compiled_or_not(case, traced):
     """The state of an optimiser is torch's own in both, and compiled code takes over the tensors that are loaded."""
     traced()

@@ -14,8 +14,9 @@ import torch
 
 from rlpyt.utils.arrays import buffer_leaves
 from tests.algos.small_problems import batches, optimize
-from tests.gpu.gpu_kit import CASES
+from tests.gpu.gpu_kit import CASES, OF_EVERY_FAMILY
 from tests.gpu.test_gpu_updates import N, wired
+from tests.pairs import others_nightly
 
 
 def pickled(parts: Any) -> Any:
@@ -42,8 +43,12 @@ def of_library(root: Any) -> set[str]:
     return {type(x).__module__.split(".")[1] for x in found.values() if type(x).__module__.startswith("rlpyt.")}
 
 
-@pytest.mark.parametrize("copy_of", [deepcopy, pickled])
-@pytest.mark.parametrize("case", CASES)
+OF_THE_SUITE = [(case, (deepcopy, pickled)[i % 2]) for i, case in enumerate((*OF_EVERY_FAMILY, "VTrace", "IQN GRU"))]
+
+
+@pytest.mark.parametrize(
+    ("case", "copy_of"), others_nightly([(case, copy) for case in CASES for copy in (deepcopy, pickled)], OF_THE_SUITE)
+)
 def test_a_copy_learns_and_acts_as_the_original_does(case: str, copy_of: Callable[[Any], Any]) -> None:
     algo, agent, sampler = wired(case, "cpu")
     collected = batches(sampler, N)

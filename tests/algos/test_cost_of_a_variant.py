@@ -163,6 +163,6 @@ def test_a_model_of_the_world_is_trained_beside_the_policy() -> None:
             losses.extend(metrics.get("worldLoss", ()))
             super().store_diagnostics(itr, traj_infos, metrics)
 
-    Watching(algo, agent, sampler, n_steps=2000, log_interval_steps=1000, seed=0).train()
+    Watching(algo, agent, sampler, n_steps=1000, log_interval_steps=500, seed=0).train()
     assert len(losses) > 100
     assert torch.stack(losses[-20:]).mean() < 0.5 * torch.stack(losses[:20]).mean()

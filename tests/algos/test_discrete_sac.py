@@ -123,6 +123,7 @@ def test_an_update_equals_a_loop_over_rows_and_actions(name: str) -> None:
     assert metrics["piLoss"].item() == pytest.approx(sum(policy_losses) / len(rows), rel=1e-4, abs=1e-5)
     assert metrics["entropy"].item() == pytest.approx(sum(entropies) / len(rows), rel=1e-4)
     assert "piMu" not in metrics, "which a Gaussian has"
+    assert "piMu" not in algo.opt_info_fields, "whose column would stay empty"
     if before is not None:
         assert algo.log_alpha.item() == pytest.approx(before + 0.1 * sum(gaps) / len(gaps), rel=1e-4)
 

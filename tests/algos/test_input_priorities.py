@@ -14,6 +14,7 @@ from rlpyt.algos.replay_settings import has_input_priorities
 from rlpyt.functional import Linear
 from rlpyt.replays import PrioritizedIndex
 from tests.algos.small_problems import RandomEnv, copied, joined, set_up
+from tests.pairs import crossed
 
 B, ROWS = 3, 40
 MODEL: dict[str, Any] = dict(hidden_sizes=6, rnn_size=5)
@@ -70,10 +71,9 @@ def errors_of_the_learner(algo: Any, stream: Any) -> torch.Tensor:
     return errors
 
 
-@pytest.mark.parametrize(("T", "n"), SIZES)
-@pytest.mark.parametrize("recurrent", [False, True])
-@pytest.mark.parametrize(("value_scale_eps", "double_dqn"), [(None, False), (0.05, True)])
-def test_errors_of_the_actor_are_those_of_the_learner(T, n, recurrent, value_scale_eps, double_dqn):
+@pytest.mark.parametrize(("size", "recurrent", "scaled"), crossed(SIZES, [False, True], [False, True]))
+def test_errors_of_the_actor_are_those_of_the_learner(size, recurrent, scaled):
+    (T, n), value_scale_eps, double_dqn = size, 0.05 if scaled else None, scaled
     algo, stream, errors = filled(recurrent, T, n, value_scale_eps=value_scale_eps, double_dqn=double_dqn)
     assert [x.shape for x in errors] == [(T, B)] * (ROWS // T)
     given = torch.cat(errors)[n:]  # the first of them are of rows before the first
@@ -101,10 +101,10 @@ def test_an_environment_lost_between_two_batches_is_a_truncation_to_both():
     torch.testing.assert_close(given[known], expected[known], rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize(("T", "n"), SIZES)
-@pytest.mark.parametrize("recurrent", [False, True])
-def test_new_places_have_the_priorities_of_their_errors(T, n, recurrent):
+@pytest.mark.parametrize(("size", "recurrent"), crossed(SIZES, [False, True], strength=1))
+def test_new_places_have_the_priorities_of_their_errors(size, recurrent):
     """Of transitions the error itself, of sequences the mix of largest and mean over the rows trained on."""
+    T, n = size
     algo, stream, errors = filled(recurrent, T, n, pri_alpha=0.7, pri_eta=0.6)
     known, valid = torch.cat(errors)[n:], stream.env.valid
     index, interval = algo.replay.index, algo.replay.reading.interval

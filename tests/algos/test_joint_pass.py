@@ -13,7 +13,6 @@ from rlpyt.agents import RecurrentSacAgent, SacAgent, Td3Agent
 from rlpyt.algos import SAC, TD3
 from rlpyt.algos.qpg import draw
 from rlpyt.algos.replay_rows import run_over
-from rlpyt.algos.sac import policy_loss
 from rlpyt.models import EnsembleBatchNorm, UnitLinear
 from rlpyt.utils.replicas import Replicas
 from tests.algos.small_problems import RandomEnv, optimize, set_up
@@ -99,7 +98,7 @@ def test_the_policy_climbs_the_values_of_the_running_statistics() -> None:
     # The loss once more, with the values in evaluation mode.
     agent.model.pi.load_state_dict(pi_before.state_dict())
     agent.q_model.eval()
-    loss, *_ = policy_loss(algo, batch, features, algo.draws.policy, hyper)
+    loss = algo.actions.policy_step(batch, features, hyper).loss
     torch.testing.assert_close(metrics["piLoss"], loss.detach(), rtol=0.1, atol=0.05)
 
 

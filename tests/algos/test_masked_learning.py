@@ -26,11 +26,12 @@ from rlpyt.agents import (
 from rlpyt.algos import A2C, CMAES, DQN, IQN, PPO, QRDQN, R2D1, SAC, CategoricalDQN, VTrace
 from rlpyt.algos.dqn import greedy_q
 from rlpyt.algos.replay_rows import run_over
-from rlpyt.samplers import CpuSampler, GpuSampler, SerialSampler
+from rlpyt.samplers import AlternatingSampler, CpuSampler, GpuSampler, SerialSampler
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from rlpyt.utils.compute import ComputeSettings
 from tests.algos.small_problems import end, optimize, set_up, train
 from tests.masked_envs import MaskedEnv
+from tests.pairs import crossed, others_nightly
 
 SMALL: dict[str, Any] = {"hidden_sizes": 16}
 RECURRENT: dict[str, Any] = {**SMALL, "rnn_size": 8}
@@ -62,8 +63,11 @@ ALGOS: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("of_info", [False, True], ids=["Dict", "info"])
-@pytest.mark.parametrize("name", ALGOS)
+@pytest.mark.parametrize(
+    ("name", "of_info"),
+    crossed(list(ALGOS), (False, True), strength=1),
+    ids=lambda x: ["Dict", "info"][x] if isinstance(x, bool) else x,
+)
 def test_no_illegal_action_is_taken_and_all_numbers_are_finite(name: str, of_info: bool) -> None:
     algo, agent = ALGOS[name]()
     sampler = set_up(
@@ -90,7 +94,7 @@ def test_no_illegal_action_is_taken_and_all_numbers_are_finite(name: str, of_inf
     assert all(torch.isfinite(x).all() for x in agent.parameters())
 
 
-@pytest.mark.parametrize("name", ["PPO", "DQN"])
+@pytest.mark.parametrize("name", others_nightly(["PPO", "DQN"], ["PPO"]))
 def test_the_best_legal_action_is_learned(name: str) -> None:
     settings: dict[str, Any] = {**OFF, "replay_ratio": 4, "target_update_interval": 20, "discount": 0.5}
     algo, agent = {
@@ -102,8 +106,7 @@ def test_the_best_legal_action_is_learned(name: str) -> None:
     assert end(curve, 5) > -0.1, curve
 
 
-@pytest.mark.parametrize("double", [False, True], ids=["max", "double"])
-@pytest.mark.parametrize("name", ["DQN", "C51", "QR-DQN", "R2D1"])
+@pytest.mark.parametrize(("name", "double"), crossed(["DQN", "C51", "QR-DQN", "R2D1"], [False, True], strength=1))
 def test_targets_are_of_the_best_legal_action(name: str, double: bool) -> None:
     """Against a loop over the rows, with networks whose best action is often illegal."""
     algo, agent = ALGOS[name]()
@@ -137,7 +140,10 @@ def test_targets_are_of_the_best_legal_action(name: str, double: bool) -> None:
 
 @pytest.mark.parametrize(
     ("name", "env_kwargs"),
-    [("PPO", {}), ("DQN", {}), ("discrete SAC", {}), ("PPO, composite", dict(sizes=(2, 3), composite=True))],
+    others_nightly(
+        [("PPO", {}), ("DQN", {}), ("discrete SAC", {}), ("PPO, composite", dict(sizes=(2, 3), composite=True))],
+        [("DQN", {})],
+    ),
 )
 def test_compiled_updates_have_the_same_numbers(
     name: str, env_kwargs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -164,15 +170,27 @@ def many(num_envs: int, **kwargs: Any) -> SyncVectorEnv:
     return SyncVectorEnv([partial(MaskedEnv, **kwargs)] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
 
 
-@pytest.mark.parametrize("of_info", [False, True], ids=["Dict", "info"])
-@pytest.mark.parametrize("EnvCls", [MaskedEnv, many])
-def test_all_samplers_collect_the_same_legal_rows(EnvCls: Any, of_info: bool) -> None:
+@pytest.mark.parametrize(
+    ("EnvCls", "env_kwargs"),
+    [
+        (MaskedEnv, dict(sizes=(2, 3), as_tuple=True)),
+        (MaskedEnv, dict(sizes=(3, 2, 3), composite=True, of_info=True)),
+        (many, dict(of_info=False)),
+        (many, dict(of_info=True)),
+    ],
+)
+def test_all_samplers_collect_the_same_legal_rows(EnvCls: Any, env_kwargs: dict[str, Any]) -> None:
     """Also where environments rest to the end of a batch, or of an evaluation."""
     here: dict[str, Any] = dict(n_workers=2, start_method="here")
     batches = []
-    for SamplerCls, settings in ((SerialSampler, {}), (CpuSampler, here), (GpuSampler, here)):
+    for SamplerCls, settings in (
+        (SerialSampler, {}),
+        (CpuSampler, here),
+        (GpuSampler, here),
+        (AlternatingSampler, here),
+    ):
         sampler = set_up(
-            A2C(), CategoricalPgAgent(model_kwargs=SMALL), EnvCls, dict(of_info=of_info), T=8, B=4, n_itr=2,
+            A2C(), PgAgent(model_kwargs=SMALL), EnvCls, env_kwargs, T=8, B=4, n_itr=2,
             SamplerCls=SamplerCls, eval_n_envs=3, eval_max_trajectories=4, **settings,
         )  # fmt: skip
         try:

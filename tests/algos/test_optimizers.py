@@ -187,8 +187,7 @@ def test_a_descent_of_one_s_own_beside_the_first_is_saved_and_loaded():
         other.descents.load_state_dict(algo.optimizer.state_dict())
 
 
-@pytest.mark.parametrize("itr", [0, 4])
-@pytest.mark.parametrize("kind", [*ONE_OPTIMISER, *SEVERAL])
+@pytest.mark.parametrize(("kind", "itr"), crossed([*ONE_OPTIMISER, *SEVERAL], [0, 4], strength=1))
 def test_networks_that_are_frozen_for_a_while_stay_and_others_learn(kind, itr):
     """Of several optimisers those of the policy's network, so that its action values learn alone."""
     several = kind in SEVERAL
@@ -281,7 +280,7 @@ def with_hidden(kind: str, size: int, n_itr: int, **settings: Any) -> Any:
     return learned(AlgoCls, {**given, **settings}, AgentCls, n_itr, size)[0]
 
 
-@pytest.mark.parametrize(("kind", "optimiser"), crossed([*ONE_OPTIMISER, *SEVERAL], list(OPTIMISERS), strength=1))
+@pytest.mark.parametrize(("kind", "optimiser"), crossed(["A2C", "PPO", "DQN", "SAC"], list(OPTIMISERS), strength=1))
 def test_the_state_of_networks_of_other_sizes_is_refused(kind, optimiser):
     """A fused step does not compare sizes, and writes beyond the moments."""
     saved = with_hidden(kind, 8, 6, **OPTIMISERS[optimiser]).state_dict()["optimizer"]

@@ -358,8 +358,7 @@ def test_metrics_are_what_their_names_say(AlgoCls):
 # ---- V-trace ----
 
 
-@pytest.mark.parametrize("mid_batch_reset", [True, False])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "mid_batch_reset"), crossed(list(KINDS), [True, False], strength=1))
 def test_on_policy_it_is_a2c(kind, mid_batch_reset):
     """So the row after the batch stands for the value that acting recorded, where an episode was cut there, too."""
     space, recurrent = KINDS[kind]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from tests.algos.reference import (
     transition_losses,
 )
 from tests.algos.small_problems import Watch
+from tests.pairs import others_nightly
 
 T, B, N_ACTIONS, BATCH_B = 8, 4, 3, 2
 IQN_MODEL: dict[str, Any] = dict(n_tau=4, n_acting_tau=3, n_cosines=3)
@@ -122,10 +124,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
 CLIPS = [(kind, dict(delta_clip=clip)) for kind in ("q", "quantiles", "implicit") for clip in (None, 0.3)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "settings"), [*((kind, options) for kind in TRANSITIONS for options in OPTIONS.values()), *CLIPS]
-)
+SOME = [*(("q", name) for name in OPTIONS), ("categorical", "priorities"), ("categorical", "rainbow")]
+SOME += [("quantiles", "double, three steps"), ("quantiles", "another scale"), ("implicit", "one step")]
+SOME += [("implicit", "rainbow")]
+
+
+@pytest.mark.parametrize(("kind", "settings"), [*others_nightly(product(TRANSITIONS, OPTIONS), SOME), *CLIPS])
 def test_updates_from_transitions_equal_the_reference(kind, settings):
+    settings = OPTIONS[settings] if isinstance(settings, str) else settings
     watch = watched(kind, **settings)
     check_updates(watch)
     discounts = torch.cat([u.batch.bootstrap_discount for u in watch.updates])

@@ -22,6 +22,7 @@ from rlpyt.algos.gradient_descent import GradientDescent
 from rlpyt.algos.sac import alpha_of
 from tests.algos.qpg_reference import QpgReference, QpgWatch
 from tests.algos.small_problems import Bandit, RandomEnv, optimize, set_up
+from tests.pairs import crossed
 
 T, B = 8, 4
 BOX = spaces.Box(np.array([-0.1, -2], np.float32), np.array([3, 5], np.float32))
@@ -154,21 +155,20 @@ OVER_ALL_ROWS = ("q1", "q2", "qMeanDiff", "piMu", "piLogStd")
 """Metrics of sequences that take in the rows that are not trained on."""
 
 
-@pytest.mark.parametrize("kind", ALGOS)
-@pytest.mark.parametrize(
-    "settings",
-    [
-        dict(n_step_return=3),
-        dict(q_learning_rate=2.0, clip_grad_norm=0.5, target_update_tau=0.1, target_update_interval=3, p_end=0.1),
-        dict(warmup_T=0, prioritized_replay=True, pri_eta=0.7),
-        dict(store_rnn_state_interval=0, n_step_return=2),
-        dict(store_rnn_state_interval=1, p_end=0.5, **ADAM, learning_rate=0.02, q_learning_rate=0.01),
-    ],
-    ids=["warm-up", "targets far behind", "priorities", "states of zeros", "short episodes"],
-)
-def test_updates_from_sequences_equal_the_reference(kind, settings):
-    if kind == "SAC":
-        settings = dict(fixed_alpha=0.3, **settings)
+OF_SEQUENCES: dict[str, dict[str, Any]] = {
+    "warm-up": dict(n_step_return=3),
+    "targets far behind": dict(
+        q_learning_rate=2.0, clip_grad_norm=0.5, target_update_tau=0.1, target_update_interval=3, p_end=0.1
+    ),
+    "priorities": dict(warmup_T=0, prioritized_replay=True, pri_eta=0.7),
+    "states of zeros": dict(store_rnn_state_interval=0, n_step_return=2),
+    "short episodes": dict(store_rnn_state_interval=1, p_end=0.5, **ADAM, learning_rate=0.02, q_learning_rate=0.01),
+}
+
+
+@pytest.mark.parametrize(("kind", "name"), crossed(list(ALGOS), list(OF_SEQUENCES), strength=1))
+def test_updates_from_sequences_equal_the_reference(kind, name):
+    settings = OF_SEQUENCES[name] | (dict(fixed_alpha=0.3) if kind == "SAC" else {})
     watch = watched(kind, True, **settings)
     check_updates(watch, left_out=OVER_ALL_ROWS)
     starts = torch.cat([batch.episode_start for batch, _ in watch.drawn], 1)

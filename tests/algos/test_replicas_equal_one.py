@@ -38,7 +38,7 @@ from tests.algos.small_problems import RandomEnv, copied, optimize, run_of
 from tests.pairs import crossed
 from tests.replica_kit import DealtReplay, UnionGenerator, columns_of, dealt, run_replicas, share, union_draws
 
-SEED, N_UPDATES = 3, 20
+SEED, N_UPDATES = 3, 8
 
 
 @dataclass
@@ -255,7 +255,7 @@ def test_replicas_of_one_environment(recurrent: bool) -> None:
 
 def test_replicas_stop_their_epochs_together() -> None:
     settings = dict(EPOCHS, minibatches=2, target_kl=1e-3, epochs=4, learning_rate=1e-2)
-    one, replicas = learn_on_policy(Case(UnionPPO, pg_agent(), T=6, settings=settings), 2, lose_rows)
+    one, replicas = learn_on_policy(Case(UnionPPO, pg_agent(), T=6, settings=settings), 2, lose_rows, n_itr=20)
     hold_to(one, replicas)
     assert {len(x.metrics["kl"]) for x in one if x.metrics} == {4, 6, 8}
     lasts = [[float(own[itr].metrics["kl"][-1]) for own in replicas] for itr, x in enumerate(one) if x.metrics]

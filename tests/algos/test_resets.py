@@ -25,6 +25,11 @@ def learn(algo: Any, agent: Any, n_itr: int = 6, **env: Any) -> None:
     sampler.shutdown()
 
 
+def resets(algo: Any) -> Any:
+    """The part that resets."""
+    return algo.feed.parts[-1]
+
+
 def weights(agent: Any, name: str) -> list[torch.Tensor]:
     return [x.detach().clone() for x in agent.networks.named(name).parameters()]
 
@@ -38,17 +43,17 @@ def test_all_networks_are_drawn_anew_and_statistics_stay() -> None:
     learn(algo, agent)
     trained, statistics = weights(agent, "model"), [x.clone() for x in agent.model.buffers()]
     assert algo.optimizer.state
-    algo.feed._resets.reset()
+    resets(algo).reset()
     new = weights(agent, "model")
     assert any(differ(trained, new))
     assert not any(differ(new, weights(agent, "target")))
     assert not algo.optimizer.state
     assert not any(differ(statistics, list(agent.model.buffers())))
     assert any(x.any() for x in statistics)
-    algo.feed._resets.reset()  # by the seed and the number of the update
+    resets(algo).reset()  # by the seed and the number of the update
     assert not any(differ(new, weights(agent, "model")))
     algo.update_counter += 1
-    algo.feed._resets.reset()
+    resets(algo).reset()
     assert any(differ(new, weights(agent, "model")))
 
 
@@ -56,13 +61,13 @@ def test_a_run_resets_every_so_many_updates_and_goes_on_learning() -> None:
     seen = list[int]()
     algo, agent = DQN(**REPLAY, reset_interval=5), DqnAgent(**NORMALIZED)
     sampler = set_up(algo, agent, RandomEnv)
-    reset = algo.feed._resets.reset
+    reset = resets(algo).reset
 
     def noted() -> None:
         seen.append(algo.update_counter)
         reset()
 
-    algo.feed._resets.reset = noted  # type: ignore[method-assign]
+    resets(algo).reset = noted
     for itr in range(8):
         optimize(algo, itr, sampler.obtain_samples(itr)[0])
     assert seen == list(range(5, algo.update_counter + 1, 5))
@@ -76,7 +81,7 @@ def test_statistics_of_a_layer_with_weights_are_drawn_anew_with_them() -> None:
     learn(algo, agent)
     (layer,) = [layer for layer in agent.model.modules() if "v" in layer._buffers][:1]
     before = {name: x.clone() for name, x in layer.state_dict().items()}
-    algo.feed._resets.reset()
+    resets(algo).reset()
     after = layer.state_dict()
     assert set(before) == {"weight", "bias", "v"}
     assert all(not torch.equal(before[name], after[name]) for name in ("weight", "v"))
@@ -87,7 +92,7 @@ def test_a_part_of_one_network_may_be_reset_alone() -> None:
     learn(algo, agent, env_kwargs=deepcopy(BOX))
     before = {name: weights(agent, name) for name in ("q_model", "model", "target_q")}
     alpha = algo.log_alpha.clone()
-    algo.feed._resets.reset()
+    resets(algo).reset()
     assert any(differ(before["q_model"], weights(agent, "q_model")))
     assert not any(differ(before["model"], weights(agent, "model")))
     assert not any(differ(weights(agent, "q_model"), weights(agent, "target_q")))

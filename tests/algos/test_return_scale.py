@@ -67,8 +67,8 @@ def test_the_factor_is_a_metric_and_part_of_the_state() -> None:
     sampler = set_up(algo, DqnAgent(**SMALL), RandomEnv)
     for itr in range(6):
         metrics = optimize(algo, itr, sampler.obtain_samples(itr)[0])
-    scale = algo.feed._return_scale
-    assert scale is not None
+    scale = algo.feed.parts[0]
+    assert isinstance(scale, ReturnScale)
     assert float(metrics["rewardFactor"]) == pytest.approx(scale.factor)
     other = ReturnScale(4, None, Replicas())
     assert other.factor == 1.0
@@ -76,7 +76,7 @@ def test_the_factor_is_a_metric_and_part_of_the_state() -> None:
     assert other.factor == scale.factor
     samples = sampler.obtain_samples(6)[0]
     for each in (scale, other):
-        each.take_in(samples, 0.8)
+        each.append(samples, algo.hyper(0))
     assert other.factor == scale.factor
     assert math.isfinite(scale.factor)
 

@@ -16,9 +16,11 @@ from tests.algos.small_problems import (
     optimize,
     set_up,
 )
+from tests.pairs import crossed
 
 DISCOUNT = 0.9
-CASES = pytest.mark.parametrize(("length", "truncates"), [(1, True), (1, False), (5, True), (5, False), (40, True)])
+CASES = [(1, True), (1, False), (5, True), (5, False), (40, True)]
+"""Lengths of episodes, and whether they are truncated."""
 
 
 def known(values: torch.Tensor) -> list[float]:
@@ -26,10 +28,9 @@ def known(values: torch.Tensor) -> list[float]:
     return values.nan_to_num(1e4).tolist()
 
 
-@CASES
-@pytest.mark.parametrize("gae_lambda", [0.0, 0.7, 1.0])
-@pytest.mark.parametrize("AlgoCls", [A2C, PPO])
-def test_no_advantage_is_left_where_the_value_is_the_truth(AlgoCls, gae_lambda, length, truncates):
+@pytest.mark.parametrize(("AlgoCls", "gae_lambda", "case"), crossed([A2C, PPO], [0.0, 0.7, 1.0], CASES))
+def test_no_advantage_is_left_where_the_value_is_the_truth(AlgoCls, gae_lambda, case):
+    length, truncates = case
     values = metronome_values(length, truncates, DISCOUNT)
     agent = CategoricalPgAgent(TableModel, model_kwargs=dict(values=known(values)))
     algo = AlgoCls(discount=DISCOUNT, gae_lambda=gae_lambda)
@@ -41,10 +42,9 @@ def test_no_advantage_is_left_where_the_value_is_the_truth(AlgoCls, gae_lambda, 
         assert inputs.advantage[inputs.valid].abs().max() < 1e-4
 
 
-@CASES
-@pytest.mark.parametrize("n_step_return", [1, 3])
-@pytest.mark.parametrize("double_dqn", [False, True])
-def test_no_td_error_is_left_where_q_is_the_truth(double_dqn, n_step_return, length, truncates):
+@pytest.mark.parametrize(("double_dqn", "n_step_return", "case"), crossed([False, True], [1, 3], CASES))
+def test_no_td_error_is_left_where_q_is_the_truth(double_dqn, n_step_return, case):
+    length, truncates = case
     values = metronome_values(length, truncates, DISCOUNT)
     agent = DqnAgent(ModelCls=TableQModel, model_kwargs=dict(values=known(values)))
     algo = DQN(

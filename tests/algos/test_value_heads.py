@@ -18,13 +18,14 @@ from rlpyt.agents import (
     IqnAgent,
     MujocoFfAgent,
     PgAgent,
+    PqnAgent,
     R2d1Agent,
     RecurrentCategoricalPgAgent,
     RecurrentSacAgent,
     SacAgent,
     Td3Agent,
 )
-from rlpyt.algos import A2C, DDPG, DQN, PPO, QRDQN, R2D1, SAC, TD3, CategoricalDQN, VTrace
+from rlpyt.algos import A2C, DDPG, DQN, PPO, PQN, QRDQN, R2D1, SAC, TD3, CategoricalDQN, VTrace
 from rlpyt.algos.policy_gradient import loss_of_values
 from rlpyt.algos.replay_rows import Outputs
 from rlpyt.functional import (
@@ -41,10 +42,15 @@ from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.spaces import EnvSpaces
 from tests.algos.small_problems import Metronome, RandomEnv, metronome_values, optimize, set_up, train
 from tests.functional.test_encoded_values import places_by_loops, softmax_by_loops, two_hot_by_loops
+from tests.pairs import crossed, others_nightly
 
 HEADS: list[ValueHead] = [C51(-3, 4, 8), TwoHot(-3, 4, 8), HLGauss(-3, 4, 8), QuantileRegression(5)]
 M, A = 6, 3
 by_name: Any = pytest.mark.parametrize("head", HEADS, ids=lambda head: type(head).__name__)
+
+
+def name_of(value: Any) -> str:
+    return value if isinstance(value, str) else type(value).__name__
 
 
 class Rows(NamedArrayTuple):
@@ -114,7 +120,7 @@ def test_dqn_against_loops(head: Any, double: bool) -> None:
 @pytest.mark.parametrize(
     ("Algo", "head", "of_algo"),
     [
-        (CategoricalDQN, C51(-3, 4, 8), dict(V_min=-3, V_max=4)),
+        (CategoricalDQN, C51(-3, 4, 8, by_divergence=True), dict(V_min=-3, V_max=4)),
         (QRDQN, QuantileRegression(8), {}),
         (DQN, Expectation(), {}),
     ],
@@ -122,7 +128,6 @@ def test_dqn_against_loops(head: Any, double: bool) -> None:
 def test_algorithms_of_one_head_have_the_losses_of_that_head(Algo: Any, head: Any, of_algo: Any) -> None:
     algo, by_head = Algo(**of_algo), DQN()
     algo.agent = by_head.agent = SimpleNamespace(values=head, q_values=head.mean)  # type: ignore[assignment]
-    algo._atoms = SimpleNamespace(z=torch.linspace(-3, 4, 8))
     shape = (2, M, A) if head.n_outputs is None else (2, M, A, 8)
     online, next_target = torch.randn(shape).unbind(0)
     batch, outputs = rows(torch.randint(A, (M,))), Outputs(online, None, next_target)
@@ -143,6 +148,8 @@ def test_action_values_against_loops(head: Any, kind: str, monkeypatch: pytest.M
         target_mu=lambda features: mu, smoothed=lambda action, noise: action,
     )  # fmt: skip
     algo.draws = SimpleNamespace(target_q=None)
+    if kind == "SAC":
+        algo.actions = sac_module.SampledActions(algo, algo.agent)
     monkeypatch.setattr(sac_module, "act", lambda *given: (mu, log_prob, None))
     batch = rows(torch.randn(M, 2))
     losses, q, y, own = algo.q_losses(batch, Outputs(None, None, None, torch.zeros(M, 2)), algo.hyper(0))
@@ -235,11 +242,23 @@ RUNS: dict[str, Any] = {
     "PPO": (PPO, {}, PgAgent, dict(model_kwargs=SMALL), BOX),
     "PPO LSTM": (PPO, {}, RecurrentCategoricalPgAgent, dict(model_kwargs=dict(SMALL, rnn_size=6)), None),
     "VTrace": (VTrace, {}, PgAgent, dict(model_kwargs=SMALL), None),
+    "PQN": (PQN, dict(minibatches=2), PqnAgent, dict(model_kwargs=SMALL), None),
 }
 
 
-@by_name
-@pytest.mark.parametrize("kind", RUNS)
+def test_c51_tells_how_much_of_its_targets_is_outside_of_its_range() -> None:
+    shares = []
+    for V_max in (0.5, 1e3):
+        algo, agent = CategoricalDQN(**REPLAY, V_min=-V_max, V_max=V_max), CatDqnAgent(n_atoms=5)
+        sampler = set_up(algo, agent, RandomEnv, n_itr=5)
+        metrics = [optimize(algo, itr, sampler.obtain_samples(itr)[0]) for itr in range(5)]
+        assert agent.values == C51(-V_max, V_max, 5, by_divergence=True)
+        shares.append(float(metrics[-1][TARGETS_OUTSIDE].mean()))
+    assert shares[0] > 0.1
+    assert shares[1] == 0.0
+
+
+@pytest.mark.parametrize(("kind", "head"), crossed(list(RUNS), HEADS, strength=1), ids=name_of)
 def test_every_algorithm_trains_by_every_head(kind: str, head: Any) -> None:
     Algo, of_algo, Agent, of_agent, action_space = RUNS[kind]
     algo, agent = Algo(**of_algo), Agent(value_head=head, **of_agent)
@@ -261,7 +280,7 @@ def test_every_algorithm_trains_by_every_head(kind: str, head: Any) -> None:
         assert samples.agent.bootstrap_value is None or samples.agent.bootstrap_value.shape == (1, 4)
 
 
-@by_name
+@pytest.mark.parametrize("head", others_nightly(HEADS, (TwoHot(-3, 4, 8), QuantileRegression(5))), ids=name_of)
 def test_values_of_a2c_are_learned(head: Any) -> None:
     """Reward 1 at every step of five, discount 0.5: values 1.9375 at the start to 1 at the end."""
     wide = {"V_min": -1.0, "V_max": 5.0} if isinstance(head, TwoHot) else {}
@@ -301,7 +320,9 @@ def test_agents_with_a_distribution_of_their_own_take_no_head(Agent: Any) -> Non
         ValueError, match=r"value_head is 'two_hot:0,1'; expected none, .* take a DqnAgent with the DQN"
     ):
         Agent(value_head="two_hot:0,1")
-    assert Agent(value_head="expectation").values == Expectation()
+    assert Agent(value_head="expectation").values == (
+        C51(-10, 10, by_divergence=True) if Agent is CatDqnAgent else Expectation()
+    )
 
 
 def test_input_priorities_are_refused() -> None:

@@ -26,6 +26,7 @@ from rlpyt.runners.record import record_of
 from rlpyt.samplers import AlternatingSampler, CpuSampler, SerialSampler
 from rlpyt.settings import all_settings
 from rlpyt.utils import ComputeSettings
+from tests.pairs import crossed
 
 ENVS = ["CartPole-v1", "Pendulum-v1", "pong", "InvertedPendulum-v5", "FrozenLake-v1"]
 OWN = """
@@ -238,11 +239,12 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "own"), [(LAKE, "map_name=8x8", {}), (GAME, "frame_skip=2", WHOLE_GAMES)], ids=["lake", "game"]
-)
-@pytest.mark.parametrize("way", WAYS)
-def test_evaluation_follows_training_in_all_that_it_has_not_of_its_own(way, name, change, own, tmp_path, monkeypatch):
+OF_BOTH: list[Any] = [(LAKE, "map_name=8x8", {}), (GAME, "frame_skip=2", WHOLE_GAMES)]
+
+
+@pytest.mark.parametrize(("way", "case"), crossed(list(WAYS), OF_BOTH, strength=1))
+def test_evaluation_follows_training_in_all_that_it_has_not_of_its_own(way, case, tmp_path, monkeypatch):
+    name, change, own = case
     runner: Any = WAYS[way](name, change, tmp_path / "run_0")
     key, _, value = change.partition("=")
     assert str(runner.sampler.env_kwargs[key]) == value

@@ -43,7 +43,7 @@ class TestCategorical:
         assert self.distribution.entropy(uniform).item() == pytest.approx(math.log(3))
         assert self.distribution.kl(dist_info, uniform).item() == pytest.approx(math.log(3) - entropy, abs=1e-6)
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=50)
     @given(seed=st.integers(0, 10**6), scale=st.sampled_from([0.1, 3.0, 1e4]), lead=st.sampled_from(LEADING_DIMS))
     def test_equals_torch_distributions(self, seed: int, scale: float, lead: tuple[int, ...]) -> None:
         g = seeded(seed)

@@ -41,7 +41,7 @@ def test_hand_numbers() -> None:
     assert distribution.entropy(dist_info).item() == pytest.approx(entropy)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), lead=st.sampled_from(LEADING_DIMS))
 def test_equals_torch_distributions(seed: int, lead: tuple[int, ...]) -> None:
     g = seeded(seed)

@@ -86,7 +86,10 @@ def rows_of(result, b):
             *("ALE/SpaceInvaders-v5", {"frame_skip": 3, "num_img_obs": 5}, 900, {"lives", "games"}),
             marks=pytest.mark.nightly,
         ),
-        ("seaquest", {"horizon": 150, "full_action_space": True, "clip_reward": False}, 400, {"lives", "horizon"}),
+        pytest.param(
+            *("seaquest", {"horizon": 150, "full_action_space": True, "clip_reward": False}, 400, {"lives", "horizon"}),
+            marks=pytest.mark.nightly,
+        ),
         ("space_invaders", {"num_img_obs": 1, "frame_skip": 3, "image_size": 20}, 90, set()),
     ],
 )

@@ -637,7 +637,7 @@ class Foraging(Sampled):
     ],
 )
 def test_several_agents_are_refused_in_these_words(EnvCls, text):
-    with pytest.raises(EnvError, match=rf"{text}; .*docs/howto/own_environment\.md, Several agents") as caught:
+    with pytest.raises(EnvError, match=rf"{text}; .*players_make_vec, see docs/howto/several_players\.md") as caught:
         make_env(EnvCls, {})
     assert str(caught.value).count("\n") == 0
     make_env(type("Unready", (Sampled,), {"agents": property(lambda self: 1 / 0)}), {})

@@ -27,6 +27,7 @@ from rlpyt.envs.state_data import StateError
 from rlpyt.logging.snapshots import load_snapshot, save_snapshot
 from rlpyt.samplers.states import restore_info, saved_info
 from rlpyt.types import TrajInfo
+from tests.pairs import others_nightly
 from tests.toy_envs import CountingEnv
 
 LIMIT = 8
@@ -61,13 +62,13 @@ def test_classic_control_and_toy_text(name, carry):
     check(gymnasium.make, {"id": id, "max_episode_steps": LIMIT}, carry, (3,) if name == "Taxi" else (0, 3, 7))
 
 
-@pytest.mark.parametrize("name", MUJOCO)
+@pytest.mark.parametrize("name", others_nightly(MUJOCO, ("Humanoid", "Pusher", "InvertedPendulum")))
 def test_mujoco(name, carry):
     pytest.importorskip("mujoco", reason="MuJoCo is not installed: pip install rlpyt[mujoco]")
     check(gymnasium.make, {"id": f"{name}-v5", "max_episode_steps": LIMIT}, carry)
 
 
-@pytest.mark.parametrize("name", SUITE)
+@pytest.mark.parametrize("name", others_nightly(SUITE, ("cartpole-balance", "swimmer-swimmer6", "lqr-lqr_2_1")))
 def test_the_dm_control_suite(name, carry):
     pytest.importorskip("dm_control", reason="dm-control is not installed: pip install rlpyt[dm_control]")
     domain, task = name.split("-")
@@ -75,7 +76,10 @@ def test_the_dm_control_suite(name, carry):
     check(dm_control_make, {"domain": domain, "task": task, "task_kwargs": limit}, carry)
 
 
-@pytest.mark.parametrize(("game", "frame_skip"), [("qbert", 4), ("tetris", 4), ("breakout", 1), ("pong", 1)])
+@pytest.mark.parametrize(
+    ("game", "frame_skip"),
+    others_nightly([("qbert", 4), ("tetris", 4), ("breakout", 1), ("pong", 1)], [("qbert", 4), ("breakout", 1)]),
+)
 def test_atari_with_sticky_actions(game, frame_skip, carry):
     pytest.importorskip("ale_py", reason="ale-py is not installed: pip install rlpyt[atari]")
     kwargs = {"game": game, "repeat_action_probability": 0.25, "frame_skip": frame_skip, "horizon": LIMIT}

@@ -122,7 +122,7 @@ spaces_to_try = st.recursive(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(space=spaces_to_try, n=st.integers(1, 4), seed=st.integers(0, 99))
 def test_a_batch_has_the_row_form_of_its_environments_under_each_other(space, n, seed):
     space.seed(seed)

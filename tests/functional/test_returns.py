@@ -13,7 +13,7 @@ from rlpyt.functional import (
     running_return,
 )
 
-few = settings(max_examples=50, deadline=None)
+few = settings(max_examples=50)
 seeds = st.integers(0, 2**31)
 unit = st.sampled_from([0.0, 0.3, 0.9, 0.99, 1.0])
 

@@ -39,7 +39,7 @@ def test_values_by_hand(schedule, points):
 positive = st.floats(1e-6, 1e3)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(positive, positive, st.integers(1, 10**7), st.integers(0, 10**7))
 @example(0.9, 0.9, 10, 2)  # 0.8 * 0.9 + 0.2 * 0.9 > 0.9
 def test_ends_are_exact_and_nothing_lies_beyond_them(start, end, steps, step):

@@ -99,6 +99,7 @@ CASES: dict[str, Any] = {
         DqnAgent(model_kwargs=dict(**SMALL, dueling=True, normalize_observation=True)),
         DISCRETE,
     ),
+    "DQN Munchausen": lambda: (DQN(**REPLAY, munchausen=0.9), DqnAgent(model_kwargs=SMALL), DISCRETE),
     "DQN images": lambda: (DQN(**REPLAY), DqnAgent(model_kwargs=CONV), IMAGES),
     "DQN images ahead": lambda: (DQN(**REPLAY, prefetch=True), DqnAgent(model_kwargs=CONV), IMAGES),
     "DQN images there": lambda: (DQN(**REPLAY, **THERE), DqnAgent(model_kwargs=CONV), IMAGES),

@@ -5,32 +5,49 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
+from rlpyt.agents import SacAgent, actor
+from rlpyt.algos import PPO
+from rlpyt.samplers import DeviceSampler
 from rlpyt.samplers.weight_store import WeightStore
+from rlpyt.types import Run
 from rlpyt.utils import arrays
 from rlpyt.utils.arrays import buffer_func, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
 from tests.agents.agent_kinds import KINDS, make_agent, random_inputs, spaces_of
-from tests.algos.small_problems import batches, optimize
-from tests.gpu.gpu_kit import CASES, assert_close, devices_of
+from tests.algos.small_problems import RandomEnv, batches, optimize
+from tests.algos.test_algo_state import CASES as SMALL_PROBLEMS
+from tests.batched_envs import CartPole
+from tests.gpu.gpu_kit import CASES, CONTINUOUS, assert_close, devices_of
 from tests.gpu.test_gpu_acting import acted
 from tests.gpu.test_gpu_updates import wired
+from tests.samplers.test_device_sampler import Greedy
 
 try:
     from tests.gpu.simulated import NAME, SimulatedDevice, content_of, is_of_library
 except ImportError as error:
     pytest.skip(f"torch {torch.__version__} has no devices in Python: {error}", allow_module_level=True)
 
+
+def of_small_problem(case: str) -> tuple[Any, Any, Any]:
+    """Return a case of another table as those of `CASES` are, which a GPU does not run."""
+    algo, agent = SMALL_PROBLEMS[case]()
+    env_kwargs = CONTINUOUS[1] if isinstance(agent, SacAgent) else {}
+    return algo.replace(optim_kwargs={**(algo.optim_kwargs or {}), "eps": 1e-2}), agent, (RandomEnv, env_kwargs)
+
+
 N = 3
-UPDATES = sorted(
-    CASES.keys() - {"A2C LSTM", "C51 LSTM", "QRDQN LSTM", "DDPG LSTM", "TD3 LSTM", "DQN images there ahead"}
-)
-"""All that differ in what an update does; a GPU runs the others too. The device does not exist in other threads."""
-TO_CPU = "update_priorities(batch.places, priority.cpu())", 'x.to("cpu", non_blocking=x.is_cuda, copy=True)'
+LEFT_OUT = {"A2C LSTM", "C51 LSTM", "QRDQN LSTM", "DDPG LSTM", "TD3 LSTM", "DQN images there ahead"}
+MORE = ("PQN Adam", "PPO two-hot", "CrossQ", "SimbaV2", "discrete SAC", "SAC C51")
+UPDATES = {case: make for case, make in CASES.items() if case not in LEFT_OUT}
+UPDATES |= {case: partial(of_small_problem, case) for case in MORE}
+"""All that differ in what an update does. The device does not exist in other threads."""
+TO_CPU = "update_priorities(places, priority.cpu())", 'x.to("cpu", non_blocking=x.is_cuda, copy=True)'
 
 
 def test_tests_in_a_clone_that_is_named_as_the_library_are_no_part_of_it():
@@ -44,11 +61,11 @@ def test_updates_meet_no_other_device_and_wait_for_nothing(case):
 
     Late ones are copied there without a wait from a CUDA device, and with one from this device.
     """
-    collected = batches(wired(case, "cpu")[2], N)
-    algo, agent, _ = wired(case, "cpu")
+    collected = batches(wired(case, "cpu", cases=UPDATES)[2], N)
+    algo, agent, _ = wired(case, "cpu", cases=UPDATES)
     metrics = [optimize(algo, itr, samples) for itr, samples in enumerate(collected)]
     with SimulatedDevice() as device:
-        other_algo, other_agent, _ = wired(case, f"{NAME}:0")
+        other_algo, other_agent, _ = wired(case, f"{NAME}:0", cases=UPDATES)
         other_metrics = []
         for itr, samples in enumerate(collected):
             device.waits.clear()
@@ -134,3 +151,40 @@ def test_the_device_is_strict():
             device.waits.clear()
             wait()
             assert device.waits
+
+
+@pytest.mark.parametrize("case", ["final_obs", "final_observation", "reset_mask", "lost", "LSTM"])
+def test_a_simulator_is_stepped_without_a_wait(case, monkeypatch):
+    """Inside a batch nothing waits. After it the number of ended episodes is read, and one copy brings the rest."""
+    # The device has no random streams, so that the actions are those that need none.
+    monkeypatch.setattr(actor, "torch_generator", lambda seed, role, index, device: torch.Generator())
+    recurrent = "LSTM" if case == "LSTM" else False
+    results = []
+    for where in ("cpu", f"{NAME}:0"):
+        with SimulatedDevice() as device:
+            dialect = "final_obs" if recurrent else case
+            kwargs = dict(dialect=dialect, limit=7, device=where)
+            ends = "last_observation" if case == "lost" else "auto"
+            sampler = DeviceSampler(CartPole, kwargs, 16, 5, ends=ends)
+            torch.manual_seed(0)
+            agent = Greedy(recurrent=recurrent and "lstm", model_kwargs=dict(hidden_sizes=8))
+            run = Run(batch_spec=sampler.batch_spec, seed=0, bootstrap_value=True, final_rows=False)
+            sampler.initialize(agent, run)
+            agent.to_device(ComputeSettings(device=where))
+            algo = PPO(epochs=1, minibatches=1 if recurrent else 2)
+            algo.initialize(agent, run)
+            for itr in range(2):
+                device.waits.clear()
+                samples, infos = sampler.obtain_samples(itr)
+                waits = [line for _, line in device.waits]
+                metrics = optimize(algo, itr, samples)
+            assert len(infos) > 5
+            if where != "cpu":
+                assert len(waits) == 2, waits
+                assert "nonzero()" in waits[0]
+                assert ".cpu()" in waits[1]
+                assert devices_of(samples.env._replace(valid=None)) == {NAME}
+            values = [samples.agent.final_value, *metrics.values()]
+            results.append(([content_of(x).clone() for x in values], [info.Length for info in infos]))
+    assert results[0][1] == results[1][1]
+    assert_close(tuple(results[0][0]), tuple(results[1][0]), 1e-5)

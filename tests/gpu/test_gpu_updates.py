@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from contextlib import nullcontext
 from inspect import signature
 from typing import Any
@@ -20,9 +21,11 @@ pytestmark = pytest.mark.gpu
 N = 5
 
 
-def wired(case: str, device: str, seed: int = 0, n: int = N, **settings: Any) -> tuple[Any, Any, Any]:
+def wired(
+    case: str, device: str, seed: int = 0, n: int = N, cases: Mapping[str, Any] = CASES, **settings: Any
+) -> tuple[Any, Any, Any]:
     """Return algorithm, agent and sampler; the weights follow the seed, wherever they lie."""
-    algo, agent, (EnvCls, env_kwargs) = CASES[case]()
+    algo, agent, (EnvCls, env_kwargs) = cases[case]()
     settings = {"device": device, **settings}
     return (
         algo,
@@ -64,7 +67,7 @@ def test_nothing_waits_for_the_device_inside_an_update(case, device, no_waiting,
         def update_priorities(batch: Any, td_abs_error: torch.Tensor, hyper: Any) -> torch.Tensor:
             """Priorities go back to the CPU, where the index is: the one wait of an update, unless they may be late."""
             before = torch.cuda.get_sync_debug_mode() if torch.cuda.is_available() else 0
-            if before and algo.prioritized_replay and not algo.feed.draws_ahead:
+            if before and algo.prioritized_replay and not algo.feed.draws.may_be_ahead:
                 torch.cuda.set_sync_debug_mode("default")
             try:
                 return original(batch, td_abs_error, hyper)

@@ -135,10 +135,10 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     ("signum", "says", "saved_when_requeued", "code", "told"),
     [
         (USR2, RUNS, [True], 85, None),
-        (USR1, RUNS, [True], 85, None),
+        pytest.param(USR1, RUNS, [True], 85, None, marks=pytest.mark.nightly),
         (TERM, RUNS, [True], 85, None),
         (USR2, None, [True], 85, None),
-        (TERM, JobState("COMPLETING", "TimeLimit"), [False], 85, None),
+        pytest.param(TERM, JobState("COMPLETING", "TimeLimit"), [False], 85, None, marks=pytest.mark.nightly),
         (TERM, JobState("COMPLETING", restarts=1), [], 85, None),
         (TERM, ENDS, [], 128 + TERM, -TERM),
     ],
@@ -172,8 +172,7 @@ def test_a_job_whose_run_another_one_has_ends(job, capfd):
 
 @pytest.mark.parametrize("then", [RUNS, JobState("PENDING", "BeginTime")], ids=["refused", "lost answer"])
 def test_where_slurm_does_not_requeue_the_launcher_is_told(job, monkeypatch, then):
-    states = iter([RUNS, RUNS, then])  # at the signal, at the end of the run, and after the refusal
-    monkeypatch.setattr(of_job, "states_of", lambda _: {"1": next(states)})
+    monkeypatch.setattr(of_job, "states_of", lambda _: {"1": then if job.saved_when_requeued else RUNS})
     job.refusal = "Requested operation is presently disabled"
     assert (job(SAVES, USR2), job.told) == (85, 85 if then is RUNS else None)
     assert (f"cannot be queued again ({job.refusal})" in job.printed) == (then is RUNS)

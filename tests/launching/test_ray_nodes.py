@@ -83,6 +83,7 @@ def half_done(grid: Grid) -> bool:
     return grid.n_rows().count(4) == 2
 
 
+@pytest.mark.nightly
 def test_a_grid_loses_a_node_and_has_the_numbers_of_this_machine(ray_cluster: TwoNodes, tmp_path: Path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     grids = []
@@ -176,6 +177,7 @@ def test_runs_save_their_work_when_the_launcher_is_stopped_or_killed(ray_cluster
     assert number == signal.SIGINT or grid.n_rows() == [8, 8]
 
 
+@pytest.mark.nightly
 def test_what_does_not_fit_a_node_is_refused_with_its_name(ray_cluster: TwoNodes):
     with pytest.raises(ValueError, match=r"node [\d.]+ \(\w{8}\): .*'4096aut' has 4096 runs side by side"):
         RayNodes("4096aut")

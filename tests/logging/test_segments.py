@@ -267,7 +267,7 @@ STEP = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(k=st.sampled_from([1, 3]), keep=st.integers(1, 3), steps=st.lists(STEP, max_size=30))
 def test_random_writes_saves_kills_and_damages_against_plain_copies(k, keep, steps):
     with memory_folder() as folder:

@@ -88,7 +88,7 @@ rows_of_any_keys = st.lists(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(rows=rows_of_any_keys, reopen_at=st.integers(0, 8), keep=st.integers(0, 8))
 def test_csv_against_a_list_of_dictionaries(tmp_path_factory, rows, reopen_at, keep):
     path = tmp_path_factory.mktemp("csv") / "progress.csv"

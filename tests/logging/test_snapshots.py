@@ -168,7 +168,7 @@ def test_missing_file_names_those_beside_it(tmp_path):
         load_snapshot(tmp_path / "params.pkl")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_damaged_snapshot_is_refused_or_loads_the_same(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("damage") / "params.pkl"

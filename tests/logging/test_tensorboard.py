@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import random
 import sys
@@ -28,6 +29,13 @@ Image = pytest.importorskip("PIL.Image", reason="needs the extra tensorboard")
 accumulator = pytest.importorskip(
     "tensorboard.backend.event_processing.event_accumulator", reason="needs the extra tensorboard"
 )
+
+
+@pytest.fixture(autouse=True)
+def _files_have_few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of one second are read in the order of their numbers as texts: the tenth of a process before the ninth."""
+    writer = "tensorboard.summary.writer.event_file_writer"
+    monkeypatch.setattr(f"{writer}._global_uid", importlib.import_module(writer).AtomicCounter(0))
 
 
 def events_in(directory: Path) -> Any:

@@ -70,7 +70,7 @@ def way(name: str, core: RecurrentCore) -> Iterator[None]:
         yield
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     kind=st.sampled_from(["lstm", "gru"]),

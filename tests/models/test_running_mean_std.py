@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rlpyt.models import RunningMeanStdModel
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(data=st.data(), shape=st.sampled_from([(), (3,), (2, 2)]), n=st.integers(1, 40), masked=st.booleans())
 def test_any_split_gives_the_moments_of_the_whole(
     data: st.DataObject, shape: tuple[int, ...], n: int, masked: bool

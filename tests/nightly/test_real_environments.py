@@ -25,7 +25,7 @@ from torch import nn
 from rlpyt.agents import PgAgent
 from rlpyt.cli import main
 from rlpyt.cli.environment import environment
-from rlpyt.envs import EnvError, make_env
+from rlpyt.envs import EnvError, make_env, players_make_vec
 from rlpyt.runners import load_agent, part_from_record
 from rlpyt.runners.from_params import read_params
 from rlpyt.samplers import SerialSampler
@@ -204,6 +204,53 @@ def test_several_agents_of_pettingzoo_are_refused_in_a_few_lines(make: str, fold
     said = capsys.readouterr().err
     assert "several agents" in said
     assert len(said.strip().splitlines()) <= 4, said
+
+
+@pytest.mark.parametrize(
+    ("module", "kwargs"),
+    [
+        ("mpe2.simple_spread_v3", {"max_cycles": 25}),
+        ("pettingzoo.sisl.pursuit_v5", {"max_cycles": 20}),
+        ("pettingzoo.butterfly.knights_archers_zombies_v11", {"max_cycles": 200, "spawn_delay": 2, "line_death": True}),
+    ],
+)
+def test_columns_of_players_are_games_stepped_by_hand(module: str, kwargs: dict[str, Any]) -> None:
+    """In the last one players leave before the others."""
+    pytest.importorskip(module.partition(".")[0])
+    make = importlib.import_module(module).parallel_env
+    game, T = make(**kwargs), 60 if "pursuit" in module else 250
+    n = len(game.possible_agents)
+    sampler = SerialSampler(
+        players_make_vec, dict(make=make, **kwargs), batch_T=T, batch_B=n, max_decorrelation_steps=0
+    )
+    sampler.initialize(PgAgent(ModelCls=Blind), Run(batch_spec=sampler.batch_spec, seed=SEED))
+    samples, _ = sampler.obtain_samples(0)
+    seeds = specs_of(sampler, Run(batch_spec=sampler.batch_spec, seed=SEED))[FleetRole.TRAIN].seeds()
+    sampler.shutdown()
+    env, action = samples.env, samples.agent.action
+    seen, t, waited = game.reset(seed=seeds[0])[0], 0, 0
+    while t < T:
+        live = list(game.agents)
+        for p, player in enumerate(game.possible_agents):
+            assert bool(env.valid[t, p]) == (player in live)
+            if player in seen:
+                np.testing.assert_array_equal(env.observation[t, p], np.asarray(seen[player], np.float32))
+            waited += player not in seen
+        if not live:
+            seen, t = game.reset()[0], t + 1
+            continue
+        seen, rewards, ended, cut, _ = game.step(
+            {player: int(action[t, p]) for p, player in enumerate(game.possible_agents) if player in live}
+        )
+        for p, player in enumerate(game.possible_agents):
+            if player in live:
+                flags = (bool(env.terminated[t, p]), bool(env.truncated[t, p]))
+                assert (float(env.reward[t, p]), flags) == (
+                    pytest.approx(rewards[player], abs=1e-6),
+                    (bool(ended[player]), bool(cut[player])),
+                )
+        t += 1
+    assert (waited > 0) == ("zombies" in module)
 
 
 def test_a_vector_of_rewards_is_refused_with_the_wrapper_s_name(folder: Path) -> None:

@@ -101,7 +101,7 @@ def value_of(batch: Any, path: str, m: int) -> float:
     return float(np.reshape(batch[m], ()))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     B=st.integers(1, 3),

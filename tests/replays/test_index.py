@@ -200,7 +200,7 @@ def test_unique_draws_take_all_there_are_and_refuse_more():
     assert (leaves_of(index) == before).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     S=st.integers(1, 12),
@@ -342,7 +342,7 @@ def test_settings_out_of_range(kwargs):
 # ---- sums ----
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 70))
 def test_sum_tree_finds_what_a_running_sum_finds(seed, size):
     rng = np.random.default_rng(seed)

@@ -213,7 +213,7 @@ def test_parts_that_cannot_be_made_are_refused_at_once():
         DQN(IndexCls=Newest(np.random.default_rng(0)))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"DQN: ReplayCls is 'ReplayBuffer'; expected a class.*Give the class itself"):
         DQN(ReplayCls="ReplayBuffer")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="DQN: default_priority, unique_draws and IndexCls are set; expected one or"):
+    with pytest.raises(ValueError, match="DQN: IndexCls and default_priority are set; expected one of"):
         DQN(IndexCls=Taking, prioritized_replay=True, default_priority=1.0, unique_draws=True)
 
 

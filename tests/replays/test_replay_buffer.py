@@ -38,7 +38,7 @@ from tests.replays.replay_kit import (
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     seed=st.integers(0, 2**32 - 1),
     B=st.integers(1, 3),

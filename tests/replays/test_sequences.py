@@ -42,7 +42,7 @@ def room_for(reading: Sequences, rows_before: int, slack: int) -> int:
     return (-(-least // reading.interval) + slack) * reading.interval
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     seed=st.integers(0, 2**32 - 1),
     B=st.integers(1, 3),
@@ -131,7 +131,7 @@ def check_sequences(
     assert led_to.tolist() == [e["target"].number for e in expected]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     seed=st.integers(0, 2**32 - 1),
     B=st.integers(1, 3),

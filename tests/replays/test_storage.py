@@ -17,7 +17,7 @@ from tests.replays.replay_kit import RnnState, make_rows
 Observation = namedarraytuple("Observation", ["image", "vector"])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(T=st.integers(1, 12), B=st.integers(1, 3), chunks=st.lists(st.integers(0, 30), max_size=6))
 def test_ring_holds_the_newest_steps(T, B, chunks):
     storage = RowStorage(make_rows(np.zeros(1, int), B)[0, 0], T, B)

@@ -371,7 +371,7 @@ def breaks(runner: MinibatchRlBase) -> None:
 
 @pytest.mark.parametrize(
     ("itr", "rank"),
-    [(2, 0), (3, 1), (ITRS - 1, 1), nightly(2, 1), nightly(3, 0), nightly(ITRS - 1, 0)],
+    [(2, 0), (ITRS - 1, 1), nightly(3, 1), nightly(2, 1), nightly(3, 0), nightly(ITRS - 1, 0)],
 )
 def test_an_exception_in_one_replica_ends_all_in_one_iteration(rank, itr, tmp_path):
     runners: dict[int, Any] = {}
@@ -401,7 +401,7 @@ def test_an_exception_after_the_last_row_of_one_replica_is_one_of_all(tmp_path):
     assert [type(error) for error in errors] == [ReplicaStopped, LookupError]
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [nightly(0), 1])
 def test_a_divergence_of_one_replica_is_one_of_all(rank, tmp_path):
     def diverge(runner: Any) -> None:
         runner._log._metrics.newest = {"loss": torch.tensor(float("nan"))}
@@ -415,7 +415,7 @@ def test_a_divergence_of_one_replica_is_one_of_all(rank, tmp_path):
     assert load_snapshot(tmp_path / "run_0" / "params.pkl")["itr"] == 1, "that of the row before"
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [nightly(0), 1])
 def test_sigterm_of_one_replica_ends_all_in_one_iteration(rank, tmp_path):
     runners: dict[int, Any] = {}
     errors = train(
@@ -499,7 +499,7 @@ def statistics(name: str, numbers: np.ndarray) -> dict[str, float]:
     return {name + key: float(f(numbers)) if len(numbers) else float("nan") for key, f in functions.items()}
 
 
-@pytest.mark.parametrize(("algo", "world_size"), [("ppo", 1), ("ppo", 2), ("dqn", 3)])
+@pytest.mark.parametrize(("algo", "world_size"), [("ppo", 1), ("ppo", 2), nightly("dqn", 3)])
 def test_rows_are_those_of_all_replicas_merged_by_hand(algo, world_size, tmp_path):
     window = 7
     runners = train(

@@ -80,7 +80,7 @@ def both(
     [
         nightly("serial", CountingEnv, "ppo", False),
         ("cpu1", LifeEnv, "ppo lstm", False),
-        ("gpu2", CountingEnv, "dqn", True),
+        nightly("gpu2", CountingEnv, "dqn", True),
         nightly("serial", CountingVectorEnv, "dqn", False),
         ("serial", AgingEnv, "ppo", False),
     ],
@@ -113,7 +113,8 @@ def test_an_evaluator_of_the_user_runs_there_too(tmp_path):
 
 def test_a_row_judges_the_weights_of_its_step_though_learning_has_gone_on(tmp_path):
     """So does its snapshot; and its counters are those of the step."""
-    expected, rows, runner = both(tmp_path, Runner=Watched, snapshot_mode="all", log_interval_steps=60)
+    slow = {"EnvCls": SlowEnv, **SLOW, "eval_env_kwargs": {"seconds": 0.012}}  # longer than an iteration beside others
+    expected, rows, runner = both(tmp_path, Runner=Watched, sampler=slow, snapshot_mode="all", log_interval_steps=60)
     assert runner.n_beside >= 3
     assert rows == expected
     assert len({row["ReturnAverage"] for row in rows}) == 3
@@ -214,7 +215,7 @@ WHERE = r"Evaluator 0 \(pid \d+\), last seen at environment 1, step \d+, "
 
 @pytest.mark.parametrize(
     ("kind", "fault"),
-    [("cpu2", "raise"), ("cpu2", "kill"), ("cpu2", "hang"), nightly("cpu2", "nan"), nightly("serial", "kill")],
+    [("cpu2", "raise"), ("cpu2", "kill"), nightly("cpu2", "hang"), nightly("cpu2", "nan"), nightly("serial", "kill")],
 )
 def test_a_fault_in_the_evaluation_ends_the_run_and_is_named(kind, fault, tmp_path):
     # No other row is due: it is noticed beside learning.

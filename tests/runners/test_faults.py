@@ -46,12 +46,9 @@ pytestmark = pytest.mark.usefixtures("nothing_is_left", "no_memory_is_left", "wo
 
 
 def pairs(faults: Iterable[str], of_all: str) -> list[Any]:
-    """Return (kind, fault): every fault through two samplers, and one through all.
-
-    A worker that hangs is waited for, and every one but the first is nightly.
-    """
+    """Return (kind, fault): every fault through two samplers, the second of them nightly, and one through all."""
     chosen = [(k, f) for k in PARALLEL for f in faults if k in EVERY_FAULT or f == of_all]
-    return [nightly(k, f) if f == "hang" and k != PARALLEL[0] else (k, f) for k, f in chosen]
+    return [(k, f) if k == PARALLEL[0] or f == of_all else nightly(k, f) for k, f in chosen]
 
 
 @pytest.mark.parametrize(("kind", "fault"), [("serial", fault) for fault in MESSAGES] + pairs(MESSAGES, "raise"))
@@ -150,17 +147,17 @@ def name_of(stop: Stop) -> str:
 STOPS = [
     Stop("cpu2", signal.SIGINT, True, "none", "interrupted"),  # Ctrl-C in a terminal reaches all
     Stop("alternating2", signal.SIGINT, True, "hang", "interrupted"),
-    Stop("gpu2", signal.SIGTERM, False, "hang", "interrupted", "forkserver"),
     Stop("no_overlap2", signal.SIGTERM, True, "none", "interrupted"),
     Stop("cpu2", signal.SIGUSR1, True, "none", "interrupted"),  # as SLURM sends it
     Stop("cpu2", signal.SIGKILL, False, "hang", "running"),  # nobody is left to write another word
-    Stop("serial", signal.SIGTERM, False, "hang", "interrupted", runner="AsyncRl"),
     Stop("cpu2", signal.SIGKILL, False, "none", "running", runner="AsyncRl"),
     Stop("cpu2", signal.SIGINT, True, "none", "interrupted", runner="SyncRl"),
-    Stop("gpu2", signal.SIGTERM, False, "none", "interrupted", runner="SyncRl"),
     Stop("cpu2", signal.SIGKILL, False, "none", "running", runner="SyncRl"),
 ]
 MORE_STOPS = [
+    Stop("gpu2", signal.SIGTERM, False, "hang", "interrupted", "forkserver"),
+    Stop("serial", signal.SIGTERM, False, "hang", "interrupted", runner="AsyncRl"),
+    Stop("gpu2", signal.SIGTERM, False, "none", "interrupted", runner="SyncRl"),
     Stop("gpu2", signal.SIGUSR1, True, "hang", "interrupted", "forkserver"),
     Stop("gpu2", signal.SIGKILL, False, "hang", "running", "forkserver"),
     Stop("cpu2", signal.SIGINT, True, "hang", "interrupted", runner="AsyncRl"),

@@ -67,7 +67,7 @@ def arrays_of(runner: Any) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize(
     ("case", "kind"),
-    [nightly("DQN input priorities", "serial"), ("R2D1", "cpu2"), ("DQN n-step soft", "alternating2")],
+    [nightly("DQN input priorities", "serial"), nightly("R2D1", "cpu2"), ("DQN n-step soft", "alternating2")],
 )
 def test_every_batch_is_in_the_replay_once_and_in_order(case, kind, tmp_path):
     """With weights that stay, the replay is that of a synchronous run, to the last bit of actions and errors."""
@@ -98,8 +98,8 @@ def test_every_batch_is_in_the_replay_once_and_in_order(case, kind, tmp_path):
 
 @pytest.mark.parametrize(
     ("case", "ahead"),
-    [("SAC", {}), ("Rainbow", AHEAD), ("SAC LSTM", {})]
-    + [nightly("SAC", AHEAD), nightly("Rainbow", {}), nightly("SAC LSTM", AHEAD)],
+    [("SAC", {}), ("Rainbow", AHEAD)]
+    + [nightly("SAC LSTM", {}), nightly("SAC", AHEAD), nightly("Rainbow", {}), nightly("SAC LSTM", AHEAD)],
 )
 def test_every_kind_of_replay_is_shared(case, ahead, tmp_path):
     box = {"action_space": spaces.Box(-1, 2, (2,))}
@@ -109,7 +109,7 @@ def test_every_kind_of_replay_is_shared(case, ahead, tmp_path):
     algo, agent = CASES[case]()
     parts = algo.replace(**folder, **ahead, **late), agent
     runner: Any = run(tmp_path, parts, sampler, free, n_steps=400)
-    assert runner.algo.feed.draws_ahead == bool(ahead)
+    assert runner.algo.feed.draws.may_be_ahead == bool(ahead)
     assert runner.algo.update_counter > 0
     assert runner.algo.replay.check_valid() == (True, "")
     assert runner.algo.replay.storage.written == 400 // 4
@@ -173,7 +173,7 @@ def test_several_learners_run_freely_and_stay_one(case, tmp_path):
 
 @pytest.mark.parametrize(
     ("ratio", "slow"),
-    [(0.25, "sampler"), (16.0, "learner"), nightly(16.0, "sampler"), nightly(0.25, "learner")],
+    [nightly(0.25, "sampler"), (16.0, "learner"), nightly(16.0, "sampler"), nightly(0.25, "learner")],
 )
 def test_the_ratio_is_kept_whichever_side_is_slow(ratio, slow, tmp_path):
     n_itr, batch_size = 40, 5 if ratio < 1 else 80
@@ -320,8 +320,8 @@ def fail(directory: Path, parts: Any, error: Any, sampler: Any = None) -> str:
     + [nightly("raise", False), nightly("kill", True), nightly("stop", False)],
 )
 def test_a_fault_of_the_copier_ends_the_run(how, held, tmp_path, monkeypatch):
-    monkeypatch.setattr(AsyncRl, "lock_seconds", 1.0)
-    monkeypatch.setattr(BaseSampler, "process", ProcessSettings(stall_seconds=1.0))
+    monkeypatch.setattr(AsyncRl, "lock_seconds", 2.0)
+    monkeypatch.setattr(BaseSampler, "process", ProcessSettings(stall_seconds=4.0))
     settings: dict[str, Any] = dict(batch_size=8, min_steps_learn=30, replay_size=1000)
     algo = DQN(IndexCls=partial(FaultyIndex, how=how, at=7), **settings)
     if not held:
@@ -329,8 +329,8 @@ def test_a_fault_of_the_copier_ends_the_run(how, held, tmp_path, monkeypatch):
     agent = DqnAgent(model_kwargs={"hidden_sizes": 8})
     message = fail(tmp_path, (algo, agent), LockError if held and how == "stop" else WorkerError)
     assert re.search(r"he copier \(pid \d+\), at the batch of iteration 7,", message), message
-    expected = {"raise": "ZeroDivisionError: the toy broke", "kill": "SIGKILL", "stop": "no progress for 1 s"}
-    expected["stop"] = r"waited for 1 s, and the copier .* still writes" if held else expected["stop"]
+    expected = {"raise": "ZeroDivisionError: the toy broke", "kill": "SIGKILL", "stop": "no progress for 4 s"}
+    expected["stop"] = r"waited for 2 s, and the copier .* still writes" if held else expected["stop"]
     assert re.search(expected[how], message), message
 
 

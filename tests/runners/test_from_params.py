@@ -64,31 +64,43 @@ FAMILIES: dict[str, Any] = {
 }
 
 
-def in_a_new_process(source: str) -> None:
-    command = [sys.executable, "-c", textwrap.dedent(source)]
+def in_a_new_process(folder: Path) -> None:
+    source = """
+        import sys
+        from pathlib import Path
+        from tests.runners.test_from_params import made_again
+        if __name__ == "__main__":
+            made_again(Path(sys.argv[1]))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(source), str(folder)]
     result = subprocess.run(
         command, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[2], check=False
     )
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize("families", [("ppo", "sac"), nightly(("r2d1", "categorical dqn"))], ids=" and ".join)
-def test_runs_made_again_from_their_records_have_the_same_logs(families, tmp_path):
+def made_again(folder: Path) -> None:
+    for family in folder.iterdir():
+        runner = runner_from_params(family / "a" / "run_0")
+        with logger_context(family / "b", 0):
+            runner.train()
+
+
+@pytest.mark.parametrize(
+    ("families", "train_again"),
+    [
+        (("ppo", "sac"), made_again),
+        nightly(("r2d1", "categorical dqn"), made_again),
+        nightly(("ppo", "sac"), in_a_new_process),
+    ],
+)
+def test_runs_made_again_from_their_records_have_the_same_logs(families, train_again, tmp_path):
     for family in families:
         RunnerCls, algo, agent, sampler = FAMILIES[family]()
         with logger_context(tmp_path / family / "a", 0):
             RunnerCls(algo, agent, sampler, n_steps=200, log_interval_steps=60).train()  # with a seed that is drawn
         assert "runner_from_params must be given" not in (tmp_path / family / "a/run_0/debug.log").read_text()
-    in_a_new_process(f"""
-        from pathlib import Path
-        from rlpyt.logging import logger_context
-        from rlpyt.runners import runner_from_params
-        if __name__ == "__main__":
-            for family in Path({str(tmp_path)!r}).iterdir():
-                runner = runner_from_params(family / "a" / "run_0")
-                with logger_context(family / "b", 0):
-                    runner.train()
-    """)
+    train_again(tmp_path)
     for family in families:
         first, second = without_times(tmp_path / family / "a"), without_times(tmp_path / family / "b")
         assert len(first) >= 3

@@ -21,7 +21,7 @@ from rlpyt.runners import AsyncRl, MinibatchRl, SyncRl
 from rlpyt.samplers import SerialSampler
 from rlpyt.utils.compute import ComputeSettings
 from tests.algos.small_problems import RandomEnv
-from tests.runners.runner_kit import nightly
+from tests.pairs import others_nightly
 
 T, B, N_STEPS, LOG_STEPS = 5, 6, 900, 300
 
@@ -55,7 +55,7 @@ RUNS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("case", [nightly("flat"), "ddp", "short window", nightly("collected in turn, short window")])
+@pytest.mark.parametrize("case", others_nightly(RUNS, ["short window"]))
 def test_a_run_of_two_replicas_equals_a_run_of_one(case: str, tmp_path: Path) -> None:
     """A window that has fewer trajectories than an iteration, too: the last ones of the run, not of a replica."""
     Runner, options, window = RUNS[case]

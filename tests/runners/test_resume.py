@@ -163,12 +163,12 @@ AGING: dict[str, Any] = dict(EnvCls=partial(AgingEnv, RandomEnv))
 @pytest.mark.parametrize(
     ("case", "kind", "Runner", "settings"),
     [
-        ("PPO dropout of torch", "serial", MinibatchRl, {}),
+        nightly("PPO dropout of torch", "serial", MinibatchRl, {}),
         ("PPO LSTM", "cpu2", MinibatchRl, {}),
-        ("coloured noise", "no_overlap2", MinibatchRl, {}),
+        nightly("coloured noise", "no_overlap2", MinibatchRl, {}),
         ("Rainbow", "alternating2", MinibatchRl, {}),
         ("DQN input priorities", "gpu2", MinibatchRl, dict(start_method="fork")),
-        ("R2D1", "halves", MinibatchRl, {}),
+        nightly("R2D1", "halves", MinibatchRl, {}),
         nightly("IQN GRU", "gpu2", MinibatchRlEval, {}),
         ("DroQ", "serial", MinibatchRlEval, dict(eval_beside=True)),
         nightly("DQN n-step soft", "serial", SyncRl, REPLICAS),
@@ -198,7 +198,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_was_not(case, kind, Runner, set
 # ---- ends that are asked for ----
 
 
-@pytest.mark.parametrize("signum", [SIGTERM, SIGINT, SIGHUP, SIGUSR1])
+@pytest.mark.parametrize("signum", [SIGTERM, SIGINT, nightly(SIGHUP), nightly(SIGUSR1)])
 def test_a_signal_ends_a_run_with_a_checkpoint_and_an_exit_code(signum, whole, tmp_path, monkeypatch, capfd):
     before = {SIGINT: signal(SIGINT, default_int_handler), SIGHUP: signal(SIGHUP, SIG_DFL)}
     monkeypatch.setattr(Stopping, "stop", lambda self: raise_signal(signum))

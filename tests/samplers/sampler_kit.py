@@ -19,11 +19,18 @@ from rlpyt.samplers import (
 )
 from rlpyt.types import Run, TrajInfo
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
+from tests.pairs import others_nightly
 from tests.toy_envs import CountingEnv, CountingModel
 
 SAMPLERS = ("serial", "cpu1", "cpu2", "cpu3", "gpu2", "gpu3", "alternating2", "alternating3", "no_overlap2", "halves")
 """What `running` makes samplers of: a kind, and the number of workers where it has any."""
 TWO_OF_EACH = ("serial", "halves", "cpu2", "gpu2", "alternating2", "no_overlap2")
+
+
+ONE_OF_EACH = ("serial", "cpu2", "gpu2", "alternating2")
+"""Those that act otherwise: here, in the workers, for all workers, and for half of them at a time."""
+EACH = others_nightly(TWO_OF_EACH, ONE_OF_EACH)
+"""For `parametrize`: all, of which the suite has one of each."""
 
 
 def with_either(kinds: Sequence[str], a: Any = False, b: Any = True) -> list[tuple[str, Any]]:

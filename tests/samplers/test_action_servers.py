@@ -110,6 +110,7 @@ def torch_seed(role: Role, index: int, itr: int) -> int:
     return stream_seed(stream_seed(SEED, role, index, itr), Role.MODEL) % 2**20
 
 
+@pytest.mark.nightly
 def test_affinities_with_optimizer_and_sampler_start_servers_of_an_asynchronous_run(tmp_path):
     cpu = available_cpus()[0]
     affinity = {"optimizer": [{"cpus": [cpu]}], "sampler": [{"workers_cpus": [cpu]}, {"workers_cpus": [cpu]}]}
@@ -189,7 +190,8 @@ def server_and_worker(sampler: Any, rank: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize(
     ("kind", "whom", "how"),
-    [("gpu2", whom, how) for whom in ("server", "worker") for how in (signal.SIGKILL, signal.SIGSTOP)]
+    [("gpu2", "server", signal.SIGSTOP), ("gpu2", "worker", signal.SIGKILL)]
+    + [nightly("gpu2", "server", signal.SIGKILL), nightly("gpu2", "worker", signal.SIGSTOP)]
     + [nightly("alternating4", whom, signal.SIGKILL) for whom in ("server", "worker")],
 )
 def test_a_server_or_worker_that_is_killed_or_stopped_ends_the_run_with_its_name(kind, whom, how):

@@ -25,6 +25,7 @@ from rlpyt.types import BatchSpec, Run
 from rlpyt.utils.compute import torch_threads
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.samplers.sampler_kit import (
+    EACH,
     SAMPLERS,
     TWO_OF_EACH,
     assert_equal_batches,
@@ -66,12 +67,12 @@ def episodes_by_env(traj_infos: list[Any]) -> dict[int, list[int]]:
     return seen
 
 
-NATIVE = TWO_OF_EACH[:5]
+NATIVE = ("serial", "halves", "cpu2", "gpu2")
 
 
 @pytest.mark.parametrize(
     ("kind", "recurrent", "EnvCls"),
-    [(*case, CountingEnv) for case in with_either(SAMPLERS)] + [(kind, True, CountingVectorEnv) for kind in NATIVE],
+    [(*case, CountingEnv) for case in with_either(TWO_OF_EACH)] + [(kind, True, CountingVectorEnv) for kind in NATIVE],
 )
 def test_every_environment_runs_its_quota_of_whole_episodes_from_null_inputs(kind, recurrent, EnvCls):
     options: dict[str, Any] = dict(eval_n_envs=3, eval_max_trajectories=8, TrajInfoCls=RecordingTrajInfo)
@@ -99,7 +100,7 @@ def test_every_environment_runs_its_quota_of_whole_episodes_from_null_inputs(kin
 
 @pytest.mark.parametrize(
     ("kind", "EnvCls"),
-    [*((kind, CountingEnv) for kind in SAMPLERS), *((kind, DictCountingVectorEnv) for kind in NATIVE)],
+    [*((kind, CountingEnv) for kind in TWO_OF_EACH), *((kind, DictCountingVectorEnv) for kind in NATIVE)],
 )
 def test_eval_max_steps_bounds_the_evaluation_and_counts_what_is_cut_off(kind, EnvCls):
     options: dict[str, Any] = dict(B=3, eval_n_envs=3, eval_max_steps=14)
@@ -115,7 +116,7 @@ def test_eval_max_steps_bounds_the_evaluation_and_counts_what_is_cut_off(kind, E
         assert len(result.traj_infos) == expected
 
 
-@pytest.mark.parametrize("kind", TWO_OF_EACH)
+@pytest.mark.parametrize("kind", EACH)
 def test_after_one_that_was_cut_off_an_evaluation_begins_with_new_episodes(kind):
     options: dict[str, Any] = dict(eval_n_envs=2, eval_max_trajectories=8, eval_max_steps=20)
     with running(
@@ -246,7 +247,7 @@ def test_a_game_of_several_lives_is_one_trajectory(kind, EnvCls):
 
 @pytest.mark.parametrize(
     ("kind", "recurrent", "EnvCls", "waits"),
-    [(*case, CountingEnv, False) for case in with_either(SAMPLERS)]
+    [(*case, CountingEnv, False) for case in with_either(TWO_OF_EACH)]
     + [(kind, True, LifeVectorEnv, waits) for kind, waits in with_either(NATIVE)],
 )
 def test_training_goes_on_as_if_there_had_been_no_evaluation(kind, recurrent, EnvCls, waits):

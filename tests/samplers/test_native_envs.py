@@ -19,6 +19,7 @@ from rlpyt.envs import EnvError
 from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.processes import WorkerError
 from rlpyt.utils.seeds import Role, stream_seed
+from tests.pairs import crossed
 from tests.samplers.row_reference import Stream, assert_batches, assert_row, row_of
 from tests.samplers.sampler_kit import (
     assert_equal_batches,
@@ -52,16 +53,14 @@ def info_keys(EnvCls: Any) -> list[str]:
 # ---- rows ----
 
 
-@pytest.mark.parametrize(
-    ("VectorCls", "EnvCls", "recurrent"), [(*toy, True) for toy in TOYS] + [(CountingVectorEnv, CountingEnv, False)]
-)
+@pytest.mark.parametrize(("VectorCls", "EnvCls", "recurrent"), [(*TOYS[0], False), *((*toy, True) for toy in TOYS[1:])])
 def test_batches_are_those_of_the_python_list(VectorCls, EnvCls, recurrent):
-    for T in (1, 2, 5, 7):
+    for T in (1, 5):
         options: dict[str, Any] = {**OPTIONS, "T": T, "B": 4, "env_info_keys": info_keys(EnvCls)}
         n_batches = 9 // T + 2
         with running("serial", random_agent(recurrent), EnvCls, **options) as sampler:
             expected = collect(sampler, n_batches)
-        for kind in (*KINDS, "cpu3", "gpu3", "no_overlap2") if T == 5 else ("serial", "halves"):
+        for kind in (*KINDS, "cpu3", "no_overlap2") if T == 5 else ("serial", "halves"):
             with running(kind, random_agent(recurrent), VectorCls, **options) as sampler:
                 batches = collect(sampler, n_batches)
             for (samples, _), (reference, _) in zip(batches, expected, strict=True):
@@ -83,11 +82,12 @@ class SteadyDictEnv(SteadyEnv, DictCountingEnv):
     """The same in a nested observation."""
 
 
-@pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize(
-    ("VectorCls", "EnvCls"), [(CountingVectorEnv, SteadyEnv), (DictCountingVectorEnv, SteadyDictEnv)]
+    ("mode", "classes"),
+    crossed(list(AutoresetMode), [(CountingVectorEnv, SteadyEnv), (DictCountingVectorEnv, SteadyDictEnv)], strength=1),
 )
-def test_batches_are_the_same_in_every_mode_of_reset(VectorCls, EnvCls, mode):
+def test_batches_are_the_same_in_every_mode_of_reset(mode, classes):
+    VectorCls, EnvCls = classes
     in_mode = functools.partial(VectorCls, EnvCls=EnvCls, mode=mode)
     for kind, mid_batch_reset in (("serial", True), ("serial", False), ("cpu2", True)):
         options: dict[str, Any] = {**OPTIONS, "T": 7, "B": 8, "mid_batch_reset": mid_batch_reset}

@@ -19,6 +19,7 @@ from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.samplers.row_reference import streams_of
 from tests.samplers.sampler_kit import (
+    EACH,
     TWO_OF_EACH,
     assert_equal_batches,
     collect,
@@ -78,7 +79,7 @@ class UncentredEnv(CountingEnv):
         return super().step(1)
 
 
-@pytest.mark.parametrize("kind", TWO_OF_EACH)
+@pytest.mark.parametrize("kind", EACH)
 def test_before_the_first_step_of_an_episode_there_is_the_null_action(kind):
     # Episodes that end with the batch, and within it.
     for length in (3, 2):
@@ -102,7 +103,7 @@ def test_the_collector_may_ask_for_it():
         assert_equal_batches(asked, collect(sampler, 6))
 
 
-@pytest.mark.parametrize("kind", TWO_OF_EACH)
+@pytest.mark.parametrize("kind", EACH)
 def test_decorrelation_and_evaluation_go_together_with_it(kind):
     options: dict[str, Any] = {**WAIT, "T": 4, "B": 3, "max_decorrelation_steps": 5}
     evaluation: dict[str, Any] = dict(eval_n_envs=3, eval_max_trajectories=7)

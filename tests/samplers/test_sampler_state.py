@@ -23,6 +23,7 @@ from rlpyt.types import Run
 from rlpyt.utils import processes
 from rlpyt.utils.processes import WorkerError, available_cpus
 from tests.samplers.sampler_kit import (
+    EACH,
     TWO_OF_EACH,
     assert_equal_batches,
     collect,
@@ -46,10 +47,10 @@ SERVERS: dict[str, Any] = {"servers": 2, "B": 4}
     ("kind", "EnvCls", "options"),
     [
         *((kind, EnvCls, {}) for kind, EnvCls in with_either(TWO_OF_EACH, LifeEnv, CountingEnv)),
-        *((kind, EnvCls, WAIT) for kind, EnvCls in with_either(TWO_OF_EACH, CountingEnv, LifeEnv)),
-        *((kind, CountingEnv, {"n_batches": 3}) for kind in TWO_OF_EACH),
-        *((kind, DictCountingEnv, {}) for kind in ("serial", "gpu2")),
-        *((kind, CountingEnv, SERVERS) for kind in ("gpu2", "alternating4")),
+        *((kind, EnvCls, WAIT) for kind, EnvCls in with_either(("serial", "gpu2"), CountingEnv, LifeEnv)),
+        *((kind, CountingEnv, {"n_batches": 3}) for kind in ("serial", "cpu2", "no_overlap2")),
+        ("serial", DictCountingEnv, {}),
+        ("alternating4", CountingEnv, SERVERS),
     ],
 )
 def test_a_loaded_sampler_goes_on_to_the_same_rows(kind, EnvCls, options, tmp_path):
@@ -232,7 +233,7 @@ def test_the_trial_of_a_state_changes_nothing_and_is_made_where_states_are_saved
     assert n_made == [4, 3]  # one is checked, and another one tried
 
 
-@pytest.mark.parametrize("kind", TWO_OF_EACH)
+@pytest.mark.parametrize("kind", EACH)
 def test_saving_changes_nothing(kind):
     batches: list[list[Any]] = [[], []]
     for saves, seen in enumerate(batches):
@@ -243,7 +244,7 @@ def test_saving_changes_nothing(kind):
     assert_equal_batches(batches[0], batches[1])
 
 
-@pytest.mark.parametrize("kind", TWO_OF_EACH)
+@pytest.mark.parametrize("kind", EACH)
 def test_a_sampler_that_is_shut_down_says_so_and_can_be_initialised_again(kind):
     with running(kind, random_agent(), **OPTIONS) as sampler:
         first = collect(sampler, 2)
@@ -320,7 +321,7 @@ def test_an_unknown_start_method_is_refused():
         pass
 
 
-@pytest.mark.parametrize("kind", TWO_OF_EACH)
+@pytest.mark.parametrize("kind", EACH)
 def test_an_info_that_no_step_gave_is_refused(kind):
     with (
         pytest.raises((ValueError, WorkerError), match=r"'lives'.*'vector'"),

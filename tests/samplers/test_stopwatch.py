@@ -12,7 +12,7 @@ import torch
 from rlpyt.agents import CategoricalPgAgent
 from rlpyt.samplers.collector import ACTIVITIES, Stopwatch, mean_of
 from rlpyt.utils.seeds import Role, stream_seed
-from tests.samplers.sampler_kit import TWO_OF_EACH, counting_agent, running, with_either
+from tests.samplers.sampler_kit import EACH, TWO_OF_EACH, counting_agent, running, with_either
 from tests.toy_envs import CountingEnv, CountingModel
 
 SEED = 7
@@ -116,7 +116,7 @@ def test_slow_environments_show_and_what_is_reported_is_new(kind, mid_batch_rese
         assert sum(again.values()) <= seconds + 1e-3, "what was reported is reported again"
 
 
-@pytest.mark.parametrize("kind", TWO_OF_EACH)
+@pytest.mark.parametrize("kind", EACH)
 def test_a_slow_network_shows(kind):
     T, n = 4, 2
     agent = CategoricalPgAgent(ModelCls=SleepingModel)

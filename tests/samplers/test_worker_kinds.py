@@ -90,8 +90,8 @@ def test_the_kind_of_the_page_is_short():
         ("cpu3", CountingEnv, HERE, {"mid_batch_reset": False, "n_batches": 2}),
         ("gpu2", CountingEnv, HERE, {"servers": 2}),
         ("cpu2", CountingEnv, THREADS, {}),
-        ("gpu3", CountingEnv, THREADS, {}),
-        ("alternating2", CountingEnv, THREADS, {"mid_batch_reset": False}),
+        pytest.param("gpu3", CountingEnv, THREADS, {}, marks=pytest.mark.nightly),
+        pytest.param("alternating2", CountingEnv, THREADS, {"mid_batch_reset": False}, marks=pytest.mark.nightly),
         ("no_overlap3", CountingVectorEnv, THREADS, {}),
     ],
 )

@@ -42,7 +42,9 @@ def members(world_size: int, **settings: Any) -> Iterator[tuple[list[Worker], As
         stop_workers(workers, 0.5)
 
 
-@pytest.fixture(scope="module", params=[("flat", 2), ("ddp", 2), ("flat", 3)], ids=lambda p: f"{p[0]}-{p[1]}")
+@pytest.fixture(
+    scope="module", params=[pytest.param(("flat", 2), marks=pytest.mark.nightly), ("ddp", 2), ("flat", 3)], ids=str
+)
 def group(request) -> Iterator[tuple[str, int, Ask]]:
     reduction, world_size = request.param
     with members(world_size, reduction=reduction) as (_, ask):

@@ -7,9 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
-import textwrap
 import threading
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,7 @@ from rlpyt import namedarraytuple
 from rlpyt.utils import cgroups
 from rlpyt.utils.processes import START_METHODS, Worker, receive_all, stop_workers
 from rlpyt.utils.shared_memory import dumps, free_memory, shared_array, total_memory, unsendable
+from tests.pairs import others_nightly
 from tests.utils.worker_servers import Server
 
 Pair: Any = namedarraytuple("Pair", ["ale.lives", "nested"])
@@ -30,7 +29,7 @@ def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-@pytest.fixture(params=START_METHODS)
+@pytest.fixture(params=others_nightly(START_METHODS, ("forkserver", "fork")))
 def start_method(request):
     return request.param
 
@@ -116,9 +115,10 @@ def test_the_limit_of_a_container_counts(monkeypatch):
     assert total_memory() == 1050
 
 
-def test_the_limit_of_open_files_is_raised_as_far_as_may_be():
+def test_the_limit_of_open_files_is_raised_as_far_as_may_be(door):
     """And no further: then the error says what to raise."""
-    code = """
+    door(
+        """
         import os, resource
         from rlpyt.utils.shared_memory import shared_array
 
@@ -132,8 +132,8 @@ def test_the_limit_of_open_files_is_raised_as_far_as_may_be():
             assert "Raise the hard limit (ulimit -Hn" in str(error), error
         else:
             raise AssertionError("no error")
-    """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, cwd=Path(__file__).parents[2])
+        """
+    )
 
 
 def test_a_system_without_memfd_says_what_to_use(monkeypatch):

@@ -1,0 +1,372 @@
+"""Batched environments that take and return tensors of a device, and the ways in which their episodes end."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import ClassVar, NamedTuple, ParamSpec, Protocol, TypeVar, cast
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from rlpyt.envs.base import EnvError, env_name
+from rlpyt.envs.info import FINAL_KEYS
+from rlpyt.envs.making import call_env_cls, has_parameter
+from rlpyt.namedarraytuple import Buffer
+from rlpyt.spaces import EnvSpaces, Space, as_gymnasium, null_value, subspaces
+from rlpyt.types import Info, Kwargs, StateDict
+from rlpyt.utils.arrays import buffer_func, buffer_leaves
+from rlpyt.utils.checks import described
+
+FINAL_OBSERVATIONS = (*FINAL_KEYS, "final_observations")
+"""Names of the final observations in the info of simulators that reset themselves."""
+_STATE = (("state_dict", "load_state_dict"), ("get_state", "set_state"))
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Simulator(Protocol):
+    """Many environments in one object, which takes and returns tensors [num_envs, ...] of one device."""
+
+    num_envs: int
+    single_observation_space: Space
+    single_action_space: Space
+    reset: Callable[..., tuple[Buffer, Info]]
+    """Called with `seed`, or for some environments as `ResetFromOutside` says."""
+    step: Callable[[Buffer], tuple[Buffer, ...]]
+    """Returns observation, reward, terminated, truncated and info."""
+
+
+class DeviceStep(NamedTuple):
+    """Result of a step of all environments, tensors [B, ...] as the simulator has them."""
+
+    observation: Buffer
+    """In row form."""
+    reward: torch.Tensor
+    terminated: torch.Tensor
+    truncated: torch.Tensor
+    info: Info
+
+
+class Final(NamedTuple):
+    """Final observations of a step."""
+
+    observation: Buffer
+    """[B, ...] in row form; None where there is none."""
+    given: torch.Tensor | None = None
+    """[B] bool, the environments that have one; None is all, or none at all."""
+
+
+class DeviceEnv:
+    """Batched environment with its spaces and its device, whose values are checked and brought to row form.
+
+    The checks read shapes, dtypes and devices, and no number. So nothing waits for the device.
+
+    Args:
+        EnvCls: makes one environment that has `num_envs`, `single_observation_space`, `single_action_space`,
+            `reset(seed=...)` and `step(action)`. It is given `num_envs` if it names such a parameter.
+        env_kwargs: its other arguments.
+        n: environments that it must have.
+        ends: how episodes end, a key of `ENDS`, or "auto".
+
+    Raises:
+        EnvError: if the environment cannot be built.
+        TypeError: if it has another interface.
+        ValueError: if it has another number of environments, or episodes end in a way that has no rows.
+    """
+
+    def __init__(self, EnvCls: Callable[..., object], env_kwargs: Kwargs | None, n: int, ends: str = "auto") -> None:
+        kwargs = dict(env_kwargs or {})
+        if "num_envs" not in kwargs and has_parameter(EnvCls, "num_envs"):
+            kwargs["num_envs"] = n
+        try:
+            self.env = cast(Simulator, call_env_cls(EnvCls, kwargs))
+        except Exception as error:
+            raise EnvError(f"Building {n} environments in one: {type(error).__name__}: {error}") from error
+        self.name = env_name(self.env)
+        missing = [
+            x for x in ("num_envs", "single_observation_space", "single_action_space") if not hasattr(self.env, x)
+        ]
+        if missing:
+            raise TypeError(
+                f"{self.name}: has no {', '.join(missing)}; expected one object with many environments, whose tensors "
+                "are [num_envs, ...] (docs/howto/device_simulators.md). Use SerialSampler for single environments."
+            )
+        self.n = int(self.env.num_envs)
+        if self.n != n:
+            raise ValueError(f"{self.name}: num_envs is {self.n}; expected {n}. Give both the same number.")
+        self.spaces = EnvSpaces(*map(as_gymnasium, (self.env.single_observation_space, self.env.single_action_space)))
+        self.ends = make_ends(self, ends)
+        self.device = torch.device("cpu")
+        """Of the observations; known after the first reset."""
+        self._to_env = _actions_of(self.spaces.action)
+        self._kinds = {name: x for name, x in _kinds(self.spaces.observation, "observation")}
+
+    def reset(self, seed: int) -> Buffer:
+        """Begin an episode in every environment; return the first observations as the simulator has them."""
+        observation = self.called("reset", self.env.reset, seed=seed)[0]
+        leaves = buffer_leaves(self._row(observation, None))
+        self.device = leaves[0].device
+        return self._row(observation, self.device)
+
+    def step(self, action: Buffer) -> DeviceStep:
+        """Take one step in every environment, by actions in row form."""
+        result = self.called("step", self.env.step, self._to_env(action))
+        if not isinstance(result, tuple) or len(result) != 5:
+            raise EnvError(
+                f"{self.name}: step returned {described(result)}; expected observation, reward, terminated, truncated "
+                "and info. RslRlEnv of rlpyt.envs is for simulators that return four values."
+            )
+        observation, reward, terminated, truncated, info = result
+        self._check("reward", reward, (self.n,), self.device)
+        for flag, x in (("terminated", terminated), ("truncated", truncated)):
+            self._check(flag, x, (self.n,), self.device)
+            if x.dtype is not torch.bool:
+                raise EnvError(f"{self.name}: {flag} is {x.dtype}; expected torch.bool. Convert it: {flag}.bool().")
+        return DeviceStep(self._row(observation, self.device), reward, terminated, truncated, info)
+
+    def row(self, observation: Buffer) -> Buffer:
+        """Return observations that were found in info in row form."""
+        return self._row(observation, self.device)
+
+    def called(self, what: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return what a method of the environment gives; an error tells whose it is."""
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            raise EnvError(f"{self.name}: {what} raised {type(error).__name__}: {error}") from error
+
+    def close(self) -> None:
+        """Close the environment, if it can be closed."""
+        getattr(self.env, "close", lambda: None)()
+
+    # ---- state ----
+
+    def why_no_state(self) -> str | None:
+        """Return why the environment has no state that can be saved; None if it has."""
+        if self._state_methods() is not None:
+            return None
+        return f"{self.name}: has neither state_dict and load_state_dict nor get_state and set_state."
+
+    def state(self) -> StateDict | None:
+        """Return the state of the environment; None if it has none."""
+        methods = self._state_methods()
+        return None if methods is None else {"state": methods[0]()}
+
+    def load_state(self, state: StateDict) -> None:
+        """Load the result of `state`."""
+        methods = self._state_methods()
+        assert methods is not None
+        self.called("load_state_dict", methods[1], state["state"])
+
+    def _state_methods(self) -> tuple[Callable[[], object], Callable[[object], None]] | None:
+        for names in _STATE:
+            get, set_ = (getattr(self.env, name, None) for name in names)
+            if callable(get) and callable(set_):
+                return get, set_
+        return None
+
+    # ---- row form ----
+
+    def _row(self, observation: Buffer, device: torch.device | None) -> Buffer:
+        space = self.spaces.observation
+        return self._part(space, observation, "observation", device)
+
+    def _part(self, space: Space, value: Buffer, name: str, device: torch.device | None) -> Buffer:
+        """Return a part of the observations [B, ...] in row form; None as device takes any."""
+        parts = subspaces(space)
+        if parts:
+            try:
+                of_keys = [value[int(key) if isinstance(space, spaces.Tuple) else key] for key, _ in parts]
+            except (KeyError, IndexError, TypeError) as error:
+                raise EnvError(f"{self.name}: {name} has no part {error}; expected those of {space}.") from None
+            keys = zip(parts, of_keys, strict=True)
+            row = [self._part(part, x, f"{name}[{key!r}]", device) for (key, part), x in keys]
+            return type(null_value(space))(*row)
+        self._check(name, value, (self.n, *(space.shape or ())), device)
+        if value.is_floating_point() and self._kinds[name] != "f":
+            raise EnvError(f"{self.name}: {name} is {value.dtype}; expected numbers of {space}. Mend the space.")
+        start = getattr(space, "start", 0)
+        return value - torch.as_tensor(start).to(value) if np.any(start) else value
+
+    def _check(self, name: str, x: Buffer, shape: tuple[int, ...], device: torch.device | None) -> None:
+        if not isinstance(x, torch.Tensor):
+            raise EnvError(
+                f"{self.name}: {name} is a {type(x).__name__}; expected a tensor {list(shape)}. Use SerialSampler, "
+                "CpuSampler or GpuSampler for environments that return arrays."
+            )
+        if x.shape != shape:
+            raise EnvError(f"{self.name}: {name} is {list(x.shape)}; expected {list(shape)}, a row an environment.")
+        if device is not None and x.device != device:
+            raise EnvError(
+                f"{self.name}: {name} is on {x.device}; expected {device}, where the first observations are. Return "
+                "all tensors on one device."
+            )
+
+
+def _kinds(space: Space, name: str) -> list[tuple[str, str]]:
+    """Return the kind of number of each part of a space, by name."""
+    if parts := subspaces(space):
+        return [one for key, part in parts for one in _kinds(part, f"{name}[{key!r}]")]
+    return [(name, np.asarray(null_value(space)).dtype.kind)]
+
+
+def _actions_of(space: Space) -> Callable[[Buffer], Buffer]:
+    """Return the function from actions in row form to those of a simulator, without a check of their numbers.
+
+    Those of a Box are clipped to its bounds, and rounded if it holds integers.
+    """
+    if parts := subspaces(space):
+        of_parts = [_actions_of(part) for _, part in parts]
+        if isinstance(space, spaces.Tuple):
+            return lambda row: tuple(f(x) for f, x in zip(of_parts, row, strict=True))
+        keys = [key for key, _ in parts]
+        return lambda row: {key: f(x) for key, f, x in zip(keys, of_parts, row, strict=True)}
+    if isinstance(space, spaces.Box):
+        return _Clip(space)
+    start = getattr(space, "start", 0)
+    if np.any(start):
+        return _Shift(torch.as_tensor(start))
+    return lambda row: row
+
+
+class _Clip:
+    """Clip of actions to the bounds of a Box, which are kept where the actions are."""
+
+    def __init__(self, space: gymnasium.spaces.Box) -> None:
+        self._low, self._high = torch.as_tensor(space.low), torch.as_tensor(space.high)
+        self._dtype = None if space.dtype.kind == "f" else torch.as_tensor(space.low).dtype
+
+    def __call__(self, row: torch.Tensor) -> torch.Tensor:
+        if self._low.device != row.device:
+            self._low, self._high = self._low.to(row.device), self._high.to(row.device)
+        clipped = torch.clamp(row, self._low.to(row.dtype), self._high.to(row.dtype))
+        return clipped if self._dtype is None else clipped.round().to(self._dtype)
+
+
+class _Shift:
+    """Actions of a Discrete or MultiDiscrete with a start other than 0."""
+
+    def __init__(self, start: torch.Tensor) -> None:
+        self._start = start
+
+    def __call__(self, row: torch.Tensor) -> torch.Tensor:
+        self._start = self._start.to(row.device)
+        return row + self._start
+
+
+# ---- ends of episodes ----
+
+
+class Ends(ABC):
+    """Way in which episodes end: where the final observation is, and who resets.
+
+    Args:
+        env: whose episodes end.
+    """
+
+    estimated: ClassVar[bool] = False
+    """Whether the observation before the last step stands for the final one."""
+
+    def __init__(self, env: DeviceEnv) -> None:
+        self.env = env
+
+    @abstractmethod
+    def final(self, step: DeviceStep, before: Buffer) -> Final:
+        """Return the final observations of a step; `before` are those before it, in row form."""
+
+    def next_observation(self, step: DeviceStep, done: torch.Tensor, final: Buffer) -> Buffer:
+        """Return the observations [B, ...] that the next actions are chosen on.
+
+        Args:
+            step: whose episodes have ended where `done` [B] is True.
+            done: bool.
+            final: a copy of what `final` returned.
+        """
+        return step.observation
+
+
+class FinalInInfo(Ends):
+    """Environments that reset themselves in the same step, and hand the final observation over in info.
+
+    It is in `final_obs` (gymnasium, Isaac Lab), `final_observation` (ManiSkill) or another of `FINAL_OBSERVATIONS`, for
+    all environments at once. A mask of the same name with an underscore before it says which have one.
+    """
+
+    def final(self, step: DeviceStep, before: Buffer) -> Final:
+        """Return the final observations in info."""
+        key = next((key for key in FINAL_OBSERVATIONS if step.info.get(key) is not None), None)
+        if key is None:
+            return Final(None)
+        return Final(self.env.row(step.info[key]), step.info.get(f"_{key}"))
+
+
+class LastObservation(Ends):
+    """Environments that reset themselves and lose the final observation: the one before it stands for it."""
+
+    estimated: ClassVar[bool] = True
+
+    def final(self, step: DeviceStep, before: Buffer) -> Final:
+        """Return the observations before the step."""
+        return Final(before)
+
+
+class ResetFromOutside(Ends):
+    """Environments that do not reset themselves, but some of them when they are told.
+
+    They are told by `reset(env_ids=...)`, numbers of environments, for which the loop waits for the device once a step;
+    or by `reset(options={"reset_mask": ...})`, a mask [B], in every step.
+    """
+
+    def __init__(self, env: DeviceEnv) -> None:
+        super().__init__(env)
+        self._by_ids = has_parameter(env.env.reset, "env_ids")
+
+    def final(self, step: DeviceStep, before: Buffer) -> Final:
+        """Return the observations of the step."""
+        return Final(step.observation)
+
+    def next_observation(self, step: DeviceStep, done: torch.Tensor, final: Buffer) -> Buffer:
+        """Reset the environments whose episodes have ended; return the observations of all."""
+        env = self.env
+        if self._by_ids:
+            ids = done.nonzero().squeeze(1)
+            if not len(ids):
+                return final
+            reset = env.called("reset", env.env.reset, env_ids=ids)[0]
+        else:
+            reset = env.called("reset", env.env.reset, options={"reset_mask": done})[0]
+        # The others are as they were: a simulator may give anything for them, in memory that it uses again.
+        old = iter(buffer_leaves(final))
+        return buffer_func(env.row(reset), lambda x: _chosen(done, x, next(old)))
+
+
+def _chosen(done: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+    return torch.where(done.view(-1, *[1] * (new.dim() - 1)), new, old)
+
+
+ENDS: Mapping[str, type[Ends]] = {
+    "final_obs": FinalInInfo,
+    "reset": ResetFromOutside,
+    "last_observation": LastObservation,
+}
+"""Ways in which episodes end, by the setting that names them."""
+
+
+def make_ends(env: DeviceEnv, ends: str) -> Ends:
+    """Return the way in which the episodes of an environment end: the one that is named, or for "auto" found."""
+    if ends != "auto":
+        return ENDS[ends](env)
+    mode = getattr(env.env, "metadata", None) or {}
+    mode = mode.get("autoreset_mode")
+    name = str(getattr(mode, "name", mode)).upper()
+    if name == "NEXT_STEP":
+        raise ValueError(
+            f"{env.name}: its autoreset mode is NEXT_STEP, which takes a step for each reset; expected SAME_STEP or "
+            "DISABLED. Make it in AutoresetMode.SAME_STEP, with final_obs in info."
+        )
+    cfg = getattr(env.env, "cfg", None)
+    resets_itself = getattr(env.env, "auto_reset", getattr(cfg, "auto_reset", name != "DISABLED"))
+    return FinalInInfo(env) if resets_itself else ResetFromOutside(env)

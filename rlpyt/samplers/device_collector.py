@@ -1,0 +1,344 @@
+"""Rows on the device of a simulator, and the loop that fills them without waiting for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+
+from rlpyt.core import Actor, Agent
+from rlpyt.envs import EnvError
+from rlpyt.envs.device_env import DeviceEnv, DeviceStep
+from rlpyt.namedarraytuple import Buffer
+from rlpyt.spaces import null_action
+from rlpyt.types import SUCCESS_KEYS, AgentInputs, AgentSamples, EnvSamples, Info, Samples, StateDict, TrajInfo
+from rlpyt.utils.arrays import buffer_func, buffer_leaves
+
+_N_CHECKS = 5
+
+
+class DeviceRows:
+    """Rows of one batch on a device. Previous actions and rewards have memory of their own, as every row is a step.
+
+    Args:
+        example: one row, as numpy, without leading dimensions.
+        T: time steps.
+        B: environments.
+        device: of all but `valid`, which is True everywhere: algorithms read it on the CPU, without waiting.
+    """
+
+    def __init__(self, example: Samples, T: int, B: int, device: torch.device) -> None:
+        self.T, self.B = T, B
+
+        def allocate(leaf: Buffer, length: int) -> Buffer:
+            def zeros(x: Buffer) -> torch.Tensor:
+                array = np.asarray(x)
+                return torch.zeros(length, B, *array.shape, dtype=torch.from_numpy(array[None]).dtype, device=device)
+
+            return buffer_func(leaf, zeros)
+
+        agent, env = example
+        self.inputs: AgentInputs = allocate(AgentInputs(env.observation, agent.action, env.reward), T + 1)
+        """[T + 1, B], what the agent sees at every row and after the last."""
+        self.action, self.agent_info = allocate(agent.action, T), allocate(agent.agent_info, T)
+        self.reward, self.terminated, self.truncated = (allocate(x, T) for x in (env.reward, env.valid, env.valid))
+        self.env_info, self.final_observation = allocate(env.env_info, T), allocate(env.observation, T)
+        self.valid = torch.ones(T, B, dtype=torch.bool)
+        self.missing = allocate(env.valid, T)
+        """Rows that truncated an episode whose final observation is not known."""
+        self.at = [_Row(self, t) for t in range(T)]
+        self._first, self._after = (buffer_leaves(self.inputs[t]) for t in (0, T))
+
+    def begin(self) -> None:
+        """Turn the row after the last batch into the first of the next."""
+        for first, after in zip(self._first, self._after, strict=True):
+            first.copy_(after)
+        self.missing.zero_()
+
+    def samples(self, bootstrap_value: Buffer, bootstrap_inputs: bool, final_value: Buffer) -> Samples:
+        """Return the batch as the algorithm sees it."""
+        inputs = self.inputs
+        agent = AgentSamples(
+            action=self.action,
+            prev_action=inputs.prev_action[:-1],
+            agent_info=self.agent_info,
+            bootstrap_value=bootstrap_value,
+            bootstrap_inputs=inputs[-1:] if bootstrap_inputs else None,
+            final_value=final_value,
+        )
+        env = EnvSamples(
+            observation=inputs.observation[:-1],
+            reward=self.reward,
+            prev_reward=inputs.prev_reward[:-1],
+            terminated=self.terminated,
+            truncated=self.truncated,
+            valid=self.valid,
+            env_info=self.env_info,
+            final_observation=self.final_observation,
+        )
+        return Samples(agent, env)
+
+
+class _Row:
+    """Views of a row by leaves: to index costs more than to copy."""
+
+    def __init__(self, rows: DeviceRows, t: int) -> None:
+        self.inputs: AgentInputs = rows.inputs[t]
+        self.observation = self.inputs.observation
+        self.action, self.agent_info = buffer_leaves(rows.action[t]), buffer_leaves(_at(rows.agent_info, t))
+        self.reward, self.missing = rows.reward[t], rows.missing[t]
+        self.terminated, self.truncated = rows.terminated[t], rows.truncated[t]
+        self.env_info, self.final_observation = _at(rows.env_info, t), _at(rows.final_observation, t)
+        self.final_leaves = buffer_leaves(self.final_observation)
+        following: AgentInputs = rows.inputs[t + 1]
+        self.next_observation, self.prev_action = map(buffer_leaves, (following.observation, following.prev_action))
+        self.prev_reward = following.prev_reward
+
+
+def _at(buffer: Buffer, t: Buffer) -> Buffer:
+    return buffer_func(buffer, lambda x: x[t])
+
+
+class DeviceCollector:
+    """Steps a batched environment with an agent on its device, batch after batch.
+
+    Inside a batch nothing waits for the device, unless the environment does. After it one wait tells how many episodes
+    have ended, and one copy brings their statistics and what was wrong.
+
+    Args:
+        agent: acts.
+        env: the environments.
+        actor: of them.
+        rows: of them.
+        new_traj_info: makes the statistics of a trajectory.
+        discount: of `DiscountedReturn`.
+        ranks: global ranks of the environments.
+        info: an example of the environment's info, which tells whether there are scores and successes.
+        values: whether values of final observations, and of the row after the batch, are recorded.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        env: DeviceEnv,
+        actor: Actor,
+        rows: DeviceRows,
+        new_traj_info: Callable[[], TrajInfo],
+        discount: float,
+        ranks: Sequence[int],
+        info: Info,
+        values: bool = False,
+    ) -> None:
+        self.agent, self.env, self.actor, self.rows, self.ranks = agent, env, actor, rows, list(ranks)
+        self._new_traj_info, self._discount, self._values = new_traj_info, discount, values
+        device, (T, B) = env.device, (rows.T, rows.B)
+        self._null_action = [
+            torch.as_tensor(np.asarray(x)).to(device) for x in buffer_leaves(null_action(env.spaces.action))
+        ]
+        # Scores and successes of the rows, beside what the rewards tell.
+        self._score = torch.zeros(T, B, dtype=torch.float64, device=device) if "game_score" in info else None
+        self._success_key = next((key for key in SUCCESS_KEYS if key in info), "")
+        self._success = torch.zeros(T, B, dtype=torch.float64, device=device) if self._success_key else None
+        self._sums = torch.zeros(4 if self._score is None else 5, B, dtype=torch.float64, device=device)
+        """[K, B], sums over the steps of the open episodes, 0 before the first."""
+        self._weight = torch.ones(B, dtype=torch.float64, device=device)
+        """[B], discount of the next reward."""
+        self.other_statistics = ["GameScore"] * (self._score is not None) + ["Success"] * (self._success is not None)
+        """Statistics of a trajectory that info tells."""
+        bootstrap = torch.zeros(1, B, device=device) if values else None
+        final_value = torch.zeros(T, B, device=device) if values else None
+        self.samples = rows.samples(bootstrap, bootstrap_inputs=values, final_value=final_value)
+        self.n_estimated = 0
+        """Truncated episodes so far for whose final observation the one before it stood."""
+
+    def reset(self, seed: int) -> None:
+        """Begin an episode in every environment; the first observations are in the row after the batch."""
+        after: AgentInputs = self.rows.inputs[-1]
+        _copy(buffer_leaves(after.observation), self.env.reset(seed))
+        for leaf, null in zip(buffer_leaves(after.prev_action), self._null_action, strict=True):
+            leaf.copy_(null.expand_as(leaf))
+        after.prev_reward.zero_()
+        self._sums.zero_()
+        self._weight.fill_(1.0)
+
+    @torch.no_grad()
+    def collect(self, itr: int) -> list[TrajInfo]:
+        """Fill the rows, and return the trajectories that were completed, in order.
+
+        Raises:
+            EnvError: if an environment has given a number that is not finite, or truncated an episode without its final
+                observation.
+        """
+        rows, actor = self.rows, self.actor
+        with self.agent.compute.autocast(self.agent.device):
+            rows.begin()
+            for t, row in enumerate(rows.at):
+                action, agent_info = actor.step(*row.inputs)
+                _copy(row.action, action)
+                _copy(row.agent_info, agent_info)
+                self._finish(t, row, self.env.step(action))
+            done = rows.terminated | rows.truncated
+            # The one place where this process waits for the device: the copy below has nothing more to wait for.
+            at = done.nonzero().unbind(1)
+            if self._values:
+                self._record_values(*at)
+        return self._completed(itr, done, *at)
+
+    def _finish(self, t: int, row: _Row, step: DeviceStep) -> None:
+        """Write what a step gave, and what the agent sees next."""
+        ends = self.env.ends
+        row.reward.copy_(step.reward)
+        row.terminated.copy_(step.terminated)
+        row.truncated.copy_(step.truncated)
+        done = row.terminated | row.truncated
+        final, given = ends.final(step, row.observation)
+        if final is None:
+            row.missing.copy_(row.truncated)
+        else:
+            _copy(row.final_leaves, final)
+            if given is not None:
+                torch.logical_and(row.truncated, ~given, out=row.missing)
+        if row.env_info is not None:
+            for key, leaf in row.env_info.items():
+                leaf.copy_(self._from_info(step, key))
+        if self._score is not None:
+            self._score[t].copy_(self._from_info(step, "game_score"))
+        if self._success is not None:
+            self._success[t].copy_(self._from_info(step, self._success_key))
+        _copy(row.next_observation, ends.next_observation(step, done, row.final_observation))
+        for leaf, x, null in zip(row.prev_action, row.action, self._null_action, strict=True):
+            torch.where(done.view(-1, *[1] * (x.dim() - 1)), null, x, out=leaf)
+        row.prev_reward.copy_(row.reward).masked_fill_(done, 0.0)
+        self.actor.reset_where(done)
+
+    def _from_info(self, step: DeviceStep, key: str) -> torch.Tensor:
+        try:
+            x: torch.Tensor = step.info[key]
+        except KeyError:
+            raise EnvError(f"{self.env.name}: info has no {key!r} in this step; expected it in every step.") from None
+        return x
+
+    def _record_values(self, t: torch.Tensor, b: torch.Tensor) -> None:
+        """Record the values of the row after the batch, and of the final observations of rows [M]."""
+        rows, agent = self.rows, self.samples.agent
+        agent.bootstrap_value[0] = self.actor.value(*rows.inputs[-1])
+        agent.final_value.zero_()
+        if len(t):
+            row = rows.inputs[t, b]
+            rnn_state = _at(rows.agent_info.prev_rnn_state, (t, b)) if self.agent.recurrent else None
+            following = AgentInputs(*(_at(x, (t, b)) for x in (rows.final_observation, rows.action, rows.reward)))
+            value = self.actor.value_after(row, rnn_state, following)
+            is_cut = rows.truncated[t, b] & ~rows.terminated[t, b]
+            agent.final_value[t, b] = torch.where(is_cut, value.float(), 0.0)
+
+    # ---- statistics ----
+
+    def _completed(self, itr: int, done: torch.Tensor, t: torch.Tensor, b: torch.Tensor) -> list[TrajInfo]:
+        """Return the trajectories that ended with rows [M]; refuse rows of which something is wrong."""
+        of_rows = self._sums_of_rows(done)[t, :, b]
+        columns = [t[:, None], b[:, None], of_rows]
+        if self._success is not None:
+            columns.append(self._success[t, b, None])
+        table = torch.cat([x.double() for x in columns], 1)
+        # One copy for all; numbers of steps and places are whole in float64.
+        checks, ended = torch.cat([self._checks(), table.flatten()]).cpu().split([_N_CHECKS, table.numel()])
+        self._refuse(*checks.long().tolist())
+        return list(self._traj_infos(itr, ended.view(table.shape).tolist()))
+
+    def _traj_infos(self, itr: int, table: list[list[float]]) -> Iterator[TrajInfo]:
+        for t, b, length, return_, nonzero, discounted, *others in table:
+            info = self._new_traj_info()
+            info.Length, info.Return, info.NonzeroRewards = int(length), return_, int(nonzero)
+            info.DiscountedReturn = discounted
+            for name, x in zip(self.other_statistics, others, strict=True):
+                info[name] = x
+            info.ended_at = itr, int(t), self.ranks[int(b)]
+            yield info.terminate(None)
+
+    def _sums_of_rows(self, done: torch.Tensor) -> torch.Tensor:
+        """Return the sums [T, K, B] over the steps of its episode up to each row; keep those of the open episodes."""
+        reward, begins = self.rows.reward.double(), done.double()
+        goes_on = 1.0 - begins
+        weights = torch.empty_like(reward)
+        weight, discounts = self._weight, self._discount * goes_on
+        for t in range(len(reward)):
+            weights[t] = weight
+            weight = torch.addcmul(begins[t], weight, discounts[t])
+        parts = [torch.ones_like(reward), reward, (reward != 0).double(), weights * reward]
+        x = torch.stack(parts if self._score is None else [*parts, self._score], 1)
+        sums = self._sums
+        for t in range(len(reward)):
+            x[t] += sums
+            sums = x[t] * goes_on[t]
+        self._sums, self._weight = sums, weight
+        return x
+
+    def _checks(self) -> torch.Tensor:
+        """Return what was wrong in the batch, as numbers [5] float64.
+
+        They are how many environments gave numbers that are not finite, and which is the first; the same of those
+        without a final observation; and how many episodes were truncated.
+        """
+        rows = self.rows
+        cut = rows.truncated & ~rows.terminated
+        wrong = ~rows.reward.isfinite()
+        leaves = zip(buffer_leaves(rows.inputs.observation), buffer_leaves(rows.final_observation), strict=True)
+        for x, final in leaves:
+            if x.is_floating_point():
+                wrong |= _not_finite(x[1:])
+                wrong |= _not_finite(final) & cut
+        missing = rows.missing & cut
+        numbers = [y for x in (wrong.any(0), missing.any(0)) for y in (x.sum(), x.int().argmax())]
+        return torch.stack([*numbers, cut.sum()]).double()
+
+    def _refuse(self, n_wrong: int, wrong: int, n_missing: int, missing: int, n_cut: int) -> None:
+        name = self.env.name
+        if n_missing:
+            raise EnvError(
+                f"{name}: an episode of environment {missing} was truncated ({n_missing} environments had such an end "
+                "in this batch), and info had no final_obs for it; expected the observation that the last action led "
+                "to. Let the simulator hand it over (docs/howto/device_simulators.md has the setting of each), or give "
+                'ends="last_observation", which takes the one before it.'
+            )
+        if n_wrong:
+            raise EnvError(
+                f"{name}: environment {wrong} gave an observation or a reward that is not finite ({n_wrong} "
+                "environments did in this batch); expected numbers. Look for an unstable simulation, such as a state "
+                "that should have terminated the episode."
+            )
+        self.n_estimated += n_cut if self.env.ends.estimated else 0
+
+    # ---- state ----
+
+    def state_dict(self) -> StateDict:
+        """Return the states of environments, actor and open episodes."""
+        here = buffer_leaves(self.rows.inputs[-1]), [self._sums, self._weight]
+        after, open_ = ([leaf.to("cpu", copy=True) for leaf in leaves] for leaves in here)
+        return {"after": after, "open": open_, "actor": self.actor.state_dict(), "env": self.env.state()}
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: StateDict, seed: int) -> int:
+        """Load the result of `state_dict`; return how many open episodes are lost, as environments have no state.
+
+        These begin anew by a seed.
+        """
+        self.actor.load_state_dict(state_dict["actor"])
+        if state_dict["env"] is None or self.env.why_no_state() is not None:
+            self.reset(seed)
+            self.actor.reset_where(torch.ones(self.rows.B, dtype=torch.bool, device=self.env.device))
+            return int((state_dict["open"][0][0] > 0).sum())
+        self.env.load_state(state_dict["env"])
+        _copy(buffer_leaves(self.rows.inputs[-1]), tuple(state_dict["after"]))
+        _copy([self._sums, self._weight], tuple(state_dict["open"]))
+        return 0
+
+
+def _not_finite(x: torch.Tensor) -> torch.Tensor:
+    """Return where [T, B] a number of x [T, B, ...] is not finite."""
+    return ~x.isfinite().flatten(2).all(2) if x.dim() > 2 else ~x.isfinite()
+
+
+def _copy(out: list[torch.Tensor], buffer: Buffer) -> None:
+    for dest, src in zip(out, buffer_leaves(buffer), strict=True):
+        dest.copy_(src)
