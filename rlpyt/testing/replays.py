@@ -40,7 +40,7 @@ def random_rows(env_spaces: EnvSpaces, T: int, B: int, seed: int = 0, mean_lengt
             reward = np.float32(0 if final else rng.normal())
             rows[t, b] = (
                 random_value(env_spaces.observation, rng), action, reward, terminated, over and not terminated,
-                not final, None, prev_action, prev_reward,
+                not final, None, prev_action, prev_reward, None,
             )  # fmt: skip
             prev_action, prev_reward = (null, np.float32(0)) if final else (action, reward)
             final = over
