@@ -124,12 +124,12 @@ def browser() -> Iterator[Browser]:
 
 def found(browser: Browser, words: str) -> list[str]:
     """Return the pages that the search shows, first ones first."""
-    browser.open(f"file://{SITE}/search.html?q={quote(words)}")
+    browser.open(f"{SITE.as_uri()}/search.html?q={quote(words)}")
     browser.wait_for(
         "document.querySelector('#search-results .search-summary, #search-results p')?.innerText.match(/found|match/)"
     )
     links = browser.evaluate("[...document.querySelectorAll('#search-results ul.search > li > a')].map(a => a.href)")
-    return [re.sub(rf".*{SITE}/|\.html.*", "", link) for link in links]
+    return [link.removeprefix(f"{SITE.as_uri()}/").partition(".html")[0] for link in links]
 
 
 @with_browser
@@ -145,7 +145,7 @@ LOOKED_AT = ("index", "reference/algorithms/ppo", "reference/api/rlpyt.algos", "
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("name", LOOKED_AT)
 def test_no_page_is_wider_than_the_screen(browser: Browser, name: str, width: int) -> None:
-    browser.open(f"file://{SITE}/{name}.html", width, dark=width < 600)
+    browser.open(f"{SITE.as_uri()}/{name}.html", width, dark=width < 600)
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.evaluate("[...document.images].filter(image => !image.naturalWidth).map(image => image.src)") == []
     assert "rlpyt" in browser.evaluate("document.title")
