@@ -12,7 +12,7 @@ from rlpyt.core import Actor, Agent
 from rlpyt.models import NoisyLinear, RandomModule
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.types import AgentInputs, AgentStep, StateDict
-from rlpyt.utils.arrays import buffer_func, buffer_leaves, buffer_to
+from rlpyt.utils.arrays import broadcast_mask, buffer_func, buffer_leaves, buffer_to
 from rlpyt.utils.seeds import Role, checked_stream, torch_generator
 
 Draw = Callable[[int, torch.Generator], torch.Tensor]
@@ -157,9 +157,9 @@ class ModelActor(Actor):
     def reset_where(self, ended: torch.Tensor) -> None:
         """Set the states of some environments to zero, without waiting for their device."""
         for state in buffer_leaves(self.rnn_state):
-            state.masked_fill_(ended.view(1, -1, *[1] * (state.dim() - 2)), 0)
+            state.masked_fill_(broadcast_mask(ended[None], state), 0)
         if self.exploration_state is not None:
-            self.exploration_state.masked_fill_(ended.view(-1, *[1] * (self.exploration_state.dim() - 1)), 0)
+            self.exploration_state.masked_fill_(broadcast_mask(ended, self.exploration_state), 0)
 
     # ---- state ----
 

@@ -17,7 +17,7 @@ from rlpyt.envs.making import call_env_cls, has_parameter
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import EnvSpaces, Space, as_gymnasium, null_value, subspaces
 from rlpyt.types import Info, Kwargs, StateDict
-from rlpyt.utils.arrays import buffer_func, buffer_leaves
+from rlpyt.utils.arrays import broadcast_mask, buffer_func, buffer_leaves
 from rlpyt.utils.checks import described
 
 FINAL_OBSERVATIONS = (*FINAL_KEYS, "final_observations")
@@ -340,11 +340,7 @@ class ResetFromOutside(Ends):
             reset = env.called("reset", env.env.reset, options={"reset_mask": done})[0]
         # The others are as they were: a simulator may give anything for them, in memory that it uses again.
         old = iter(buffer_leaves(final))
-        return buffer_func(env.row(reset), lambda x: _chosen(done, x, next(old)))
-
-
-def _chosen(done: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
-    return torch.where(done.view(-1, *[1] * (new.dim() - 1)), new, old)
+        return buffer_func(env.row(reset), lambda x: torch.where(broadcast_mask(done, x), x, next(old)))
 
 
 ENDS: Mapping[str, type[Ends]] = {

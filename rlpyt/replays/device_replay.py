@@ -13,7 +13,14 @@ from rlpyt.namedarraytuple import Buffer
 from rlpyt.replays.interface import SamplesToBuffer
 from rlpyt.replays.reading import SamplesFromReplay
 from rlpyt.types import AgentInputs, Places, StateDict
-from rlpyt.utils.arrays import buffer_func, buffer_leaves
+from rlpyt.utils.arrays import (
+    broadcast_mask,
+    buffer_from_example,
+    buffer_func,
+    buffer_leaves,
+    buffer_to,
+    torchify_buffer,
+)
 
 _WIDTH = 256  # numbers in a block of the sum tree
 _LEAST_PRIORITY = 1e-6  # so that every row can be drawn again
@@ -113,9 +120,9 @@ class DeviceReplay(Replay):
         self.generator = generator
         flag = np.bool_(False)
         row = _Rows(example.observation, example.action, np.float32(0), flag, flag, flag, np.int64(0))
-        self._rows: _Rows = buffer_func(row, self._allocate, T, B)
-        self._finals: Buffer = buffer_func(example.observation, self._allocate, 1)
-        self._null_action = buffer_leaves(buffer_func(null_action, lambda x: torch.as_tensor(np.asarray(x)).to(device)))
+        self._rows: _Rows = buffer_to(torchify_buffer(buffer_from_example(row, (T, B))), device)
+        self._finals: Buffer = buffer_to(torchify_buffer(buffer_from_example(example.observation, 1)), device)
+        self._null_action = buffer_leaves(buffer_to(torchify_buffer(null_action), device))
         self.written = 0
         self._n_finals, self._live = 0, 0
         self._chunks = deque[tuple[int, int]]()  # by append: steps written after it, and final observations in it
@@ -123,11 +130,6 @@ class DeviceReplay(Replay):
         self._tree = DeviceSumTree(T * B, device) if alpha is not None else None
         self._largest = torch.ones((), dtype=torch.float64, device=device)
         self._is_loaded = False
-
-    def _allocate(self, x: Buffer, *lead: int) -> torch.Tensor:
-        array = np.asarray(x)
-        dtype = torch.from_numpy(array[None]).dtype
-        return torch.zeros(*lead, *array.shape, dtype=dtype, device=self.device)
 
     # ---- what it is ----
 
@@ -244,7 +246,7 @@ class DeviceReplay(Replay):
         follows = samples.prev_reward[0] == torch.where(done, 0.0, rows.reward[last])
         pairs = zip(*(buffer_leaves(x) for x in (samples.prev_action, rows.action)), self._null_action, strict=True)
         for came, held, null in pairs:
-            same = came[0] == torch.where(done.view(-1, *[1] * null.dim()), null, held[last])
+            same = came[0] == torch.where(broadcast_mask(done, came[0]), null, held[last])
             follows &= same.reshape(self.B, -1).all(1)
         if bool(follows.all()):  # either all environments were restored or none
             return
@@ -301,7 +303,8 @@ class DeviceReplay(Replay):
         null = iter(self._null_action)
 
         def previous(x: torch.Tensor) -> torch.Tensor:
-            return torch.where(starts.view(-1, *[1] * (x.dim() - 2)), next(null), x[before, b])
+            x = x[before, b]
+            return torch.where(broadcast_mask(starts, x), next(null), x)
 
         at_last = buffer_func(rows.action, lambda x: x[last, b]), rows.reward[last, b]
         inputs = AgentInputs(
@@ -329,8 +332,8 @@ class DeviceReplay(Replay):
 
         def chosen(x: torch.Tensor) -> torch.Tensor:
             final = next(finals)
-            here = cut.view(-1, *[1] * (x.dim() - 2))
-            return torch.where(here, final[numbers % len(final)], x[(t + 1) % self.T, b])
+            following = x[(t + 1) % self.T, b]
+            return torch.where(broadcast_mask(cut, following), final[numbers % len(final)], following)
 
         return buffer_func(rows.observation, chosen)
 

@@ -21,7 +21,7 @@ from rlpyt.settings import Settings
 from rlpyt.spaces import null_action
 from rlpyt.types import BatchSpec, Info, Kwargs, Run, Samples, StateDict, TrajInfo, traj_info_maker
 from rlpyt.utils.arguments import own_names
-from rlpyt.utils.arrays import buffer_func
+from rlpyt.utils.arrays import buffer_func, buffer_to, torchify_buffer
 from rlpyt.utils.checks import share_of, whole_number
 from rlpyt.utils.seeds import Role, stream_seed
 
@@ -118,7 +118,7 @@ class DeviceSampler(Settings, Sampler):
         self._open.append(env)
         # One step of all, by which mistakes show before anything is built on them.
         env.reset(self._seed(Role.ENV))
-        null = buffer_func(null_action(env.spaces.action), lambda x: torch.as_tensor(np.asarray(x)).to(env.device))
+        null = buffer_to(torchify_buffer(null_action(env.spaces.action)), env.device)
         info = env.step(buffer_func(null, lambda x: x.expand(B, *x.shape).clone())).info
         agent.initialize(env.spaces)
         record_spaces(env.spaces)

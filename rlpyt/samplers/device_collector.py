@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
 import torch
 
 from rlpyt.core import Actor, Agent
@@ -13,7 +12,14 @@ from rlpyt.envs.device_env import DeviceEnv, DeviceStep
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import null_action
 from rlpyt.types import SUCCESS_KEYS, AgentInputs, AgentSamples, EnvSamples, Info, Samples, StateDict, TrajInfo
-from rlpyt.utils.arrays import buffer_func, buffer_leaves
+from rlpyt.utils.arrays import (
+    broadcast_mask,
+    buffer_from_example,
+    buffer_func,
+    buffer_leaves,
+    buffer_to,
+    torchify_buffer,
+)
 
 _N_CHECKS = 5
 
@@ -32,11 +38,7 @@ class DeviceRows:
         self.T, self.B = T, B
 
         def allocate(leaf: Buffer, length: int) -> Buffer:
-            def zeros(x: Buffer) -> torch.Tensor:
-                array = np.asarray(x)
-                return torch.zeros(length, B, *array.shape, dtype=torch.from_numpy(array[None]).dtype, device=device)
-
-            return buffer_func(leaf, zeros)
+            return buffer_to(torchify_buffer(buffer_from_example(leaf, (length, B))), device)
 
         agent, env = example
         self.inputs: AgentInputs = allocate(AgentInputs(env.observation, agent.action, env.reward), T + 1)
@@ -133,9 +135,7 @@ class DeviceCollector:
         self.agent, self.env, self.actor, self.rows, self.ranks = agent, env, actor, rows, list(ranks)
         self._new_traj_info, self._discount, self._values = new_traj_info, discount, values
         device, (T, B) = env.device, (rows.T, rows.B)
-        self._null_action = [
-            torch.as_tensor(np.asarray(x)).to(device) for x in buffer_leaves(null_action(env.spaces.action))
-        ]
+        self._null_action = buffer_leaves(buffer_to(torchify_buffer(null_action(env.spaces.action)), device))
         # Scores and successes of the rows, beside what the rewards tell.
         self._score = torch.zeros(T, B, dtype=torch.float64, device=device) if "game_score" in info else None
         self._success_key = next((key for key in SUCCESS_KEYS if key in info), "")
@@ -208,7 +208,7 @@ class DeviceCollector:
             self._success[t].copy_(self._from_info(step, self._success_key))
         _copy(row.next_observation, ends.next_observation(step, done, row.final_observation))
         for leaf, x, null in zip(row.prev_action, row.action, self._null_action, strict=True):
-            torch.where(done.view(-1, *[1] * (x.dim() - 1)), null, x, out=leaf)
+            torch.where(broadcast_mask(done, x), null, x, out=leaf)
         row.prev_reward.copy_(row.reward).masked_fill_(done, 0.0)
         self.actor.reset_where(done)
 

@@ -104,6 +104,11 @@ def buffer_cat(first: Buffer, second: Buffer) -> Buffer:
     return buffer_func(first, lambda leaf: torch.cat([leaf, next(rest)]))
 
 
+def broadcast_mask(mask: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Return a view of a mask [...] of the leading dimensions of x that is broadcast against x [..., *]."""
+    return mask.view(*mask.shape, *[1] * (x.dim() - mask.dim()))
+
+
 def get_leading_dims(buffer: Buffer, n_dim: int = 1) -> tuple[int, ...] | None:
     """Return the first `n_dim` dimensions, which must be the same for all leaves.
 
