@@ -442,7 +442,7 @@ def make_device_replay(
             "Leave them out, or use SerialSampler or CpuSampler."
         )
     hyper, device = algo.hyper(0), torch.empty(0, device=algo.agent.device).device
-    return DeviceReplay(
+    replay = DeviceReplay(
         example,
         n_steps,
         B,
@@ -454,6 +454,8 @@ def make_device_replay(
         alpha=hyper.pri_alpha if settings.prioritized_replay else None,
         beta=hyper.pri_beta,
     )
+    replay.divides_by_largest = algo.global_rows.alone
+    return replay
 
 
 def _reading(settings: ReplaySettings, recurrent: bool, rng: np.random.Generator) -> Reading:

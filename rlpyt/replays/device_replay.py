@@ -51,6 +51,11 @@ class DeviceSumTree:
         self.values.copy_(values)
         self._sums = self._blocks.sum(1)
 
+    @property
+    def total(self) -> torch.Tensor:
+        """Sum of all numbers, [] float64."""
+        return self._sums.sum()
+
     def draw(self, size: int, generator: torch.Generator) -> torch.Tensor:
         """Return indexes [size], drawn in proportion to their numbers, with replacement."""
         running = self._sums.cumsum(0)
@@ -100,6 +105,8 @@ class DeviceReplay(Replay):
     """
 
     on_device = True
+    divides_by_largest = True
+    """Whether importance weights are divided by their largest; see `rlpyt.replays.Index`."""
 
     def __init__(
         self,
@@ -284,8 +291,9 @@ class DeviceReplay(Replay):
             return self._read(t, b, None)
         leaves = self._tree.draw(batch_size, self.generator)
         p = self._tree.values[leaves]
+        one = p.min() if self.divides_by_largest else self._tree.total / (self._tree.values > 0).sum()
         t = first + (leaves // self.B - first) % self.T
-        return self._read(t, leaves % self.B, ((p.min() / p) ** self.beta).float())
+        return self._read(t, leaves % self.B, ((one / p) ** self.beta).float())
 
     def _read(self, t: torch.Tensor, b: torch.Tensor, is_weights: torch.Tensor | None) -> SamplesFromReplay:
         """Return the transitions that begin at time steps [M]."""
@@ -299,7 +307,7 @@ class DeviceReplay(Replay):
             steps = 1 + goes_on * steps
             ended = terminated[k] | goes_on & ended
         now, before, last = t % T, (t - 1) % T, (t + steps - 1) % T
-        starts = rows.terminated[before, b] | rows.truncated[before, b]
+        starts = rows.terminated[before, b] | rows.truncated[before, b] | ~rows.valid[before, b]
         null = iter(self._null_action)
 
         def previous(x: torch.Tensor) -> torch.Tensor:
@@ -346,7 +354,8 @@ class DeviceReplay(Replay):
         given = priorities.double().clamp(min=_LEAST_PRIORITY)
         kept = torch.where(places.start >= self._reach[0], given, self._priorities[leaves])
         self._priorities[leaves] = kept
-        self._tree.set(leaves, self._raised(kept))
+        # As they stand: of a row that was drawn twice, a GPU keeps either of its priorities.
+        self._tree.set(leaves, self._raised(self._priorities[leaves]))
         self._largest = torch.maximum(self._largest, kept.max())
 
     def check_valid(self) -> tuple[bool, str]:

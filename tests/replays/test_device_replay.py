@@ -133,6 +133,9 @@ def test_rows_are_drawn_in_proportion_to_their_priorities() -> None:
     torch.testing.assert_close(counts / 12_000, p / p.sum(), atol=1e-2, rtol=0)
     of_drawn = p[(start - 1) * B + env]
     torch.testing.assert_close(batch.is_weights, of_drawn.min() / of_drawn, rtol=1e-4, atol=0)
+    replay.divides_by_largest = False  # one of several replicas: (N P(i))^-beta, which another divides
+    batch, start, env = drawn(replay, 50)
+    torch.testing.assert_close(batch.is_weights, p.sum() / (30 * p[(start - 1) * B + env]), rtol=1e-4, atol=0)
     # New rows have the largest priority so far, and priorities of rows that are gone change nothing.
     replay.append_samples(rows(9, seed=1))
     assert replay._priorities is not None
@@ -178,6 +181,10 @@ def test_a_state_goes_on_and_lost_episodes_end_where_they_were() -> None:
     at = start == 8
     assert torch.equal(batch.target_inputs.observation[at, 0], all_rows.observation[9, :, 0][env[at]])
     torch.testing.assert_close(batch.bootstrap_discount[at], torch.full_like(batch.bootstrap_discount[at], DISCOUNT))
+    at = start == 10
+    assert at.any()
+    assert not batch.agent_inputs.prev_action[at].any(), "an episode begins with the null action"
+    assert not batch.agent_inputs.prev_reward[at].any()
     with pytest.raises(ValueError, match="got one of size"):
         make(3, alpha=0.6).load_state_dict(state)
 
