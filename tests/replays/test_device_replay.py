@@ -17,6 +17,7 @@ from rlpyt.runners import MinibatchRl
 from rlpyt.samplers import DeviceSampler
 from rlpyt.types import Places, Run
 from tests.batched_envs import CartPole, Reach, Single
+from tests.pairs import others_nightly
 
 B, T = 3, 5
 CPU = torch.device("cpu")
@@ -225,7 +226,7 @@ LEARNS: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", LEARNS)
+@pytest.mark.parametrize("kind", others_nightly(LEARNS, ("DQN",)))
 def test_a_simulator_is_learned_from_a_replay(kind: str) -> None:
     algo, agent, Env, n_steps, least = LEARNS[kind]()
     limit = 20 if Env is Reach else 100

@@ -20,6 +20,7 @@ from rlpyt.samplers import DeviceSampler, SerialSampler, TrajInfo
 from rlpyt.types import BatchSpec, Run, Samples
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from tests.batched_envs import Batched, CartPole, Pendulum, Single
+from tests.pairs import others_nightly
 
 DIALECTS = ("final_obs", "final_observation", "reset_mask", "env_ids")
 T = 24
@@ -429,7 +430,7 @@ LEARNS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("kind", LEARNS)
+@pytest.mark.parametrize("kind", others_nightly(LEARNS, ("PPO",)))
 def test_cart_pole_is_learned(kind: str) -> None:
     algo, agent = LEARNS[kind]()
     sampler = DeviceSampler(CartPole, dict(limit=100), 32, 16)
