@@ -83,6 +83,7 @@ def grid_runs(folder: Path) -> dict[str, Path]:
     return {rate: folder / "data/ppo_cartpole_grid" / rate / "run_0" for rate in ("lr_1e-3", "lr_3e-4")}
 
 
+@pytest.mark.nightly
 def test_the_grid_runs_and_is_found_finished(run_script: Callable[..., None], tmp_path, capsys):
     for text in ("2 finished: ", "of which 2 have finished before"):
         launch(run_script, "grid.py")
