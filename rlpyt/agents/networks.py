@@ -15,7 +15,6 @@ from torch import nn
 from rlpyt.agents.action_masks import ActionMasks
 from rlpyt.core import AgentNetworks
 from rlpyt.models import (
-    Encoder,
     Model,
     RandomModule,
     copy_streams,
@@ -331,8 +330,7 @@ class Networks(AgentNetworks):
     def input_description(self) -> str:
         """Return a description of how each part of an observation is read, if the model has an encoder of ours."""
         model = self.named(self.unrolled[0])
-        encoder = model.encoder if isinstance(model, Model) else None
-        parts = encoder.reading() if isinstance(encoder, Encoder) else []
+        parts = model.reading() if isinstance(model, Model) else []
         return "; ".join([*parts, *(["action_mask: the legal actions"] if parts and self.masks else [])])
 
     def state_dict(self) -> StateDict:

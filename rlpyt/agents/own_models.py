@@ -164,6 +164,8 @@ def new_model(agent: Agent) -> nn.Module:
     drop_inputs(model)
     if (masks := own.networks.masks) is not None:
         masks.hide_from(body or model)
+        if body is not None and body.value_encoder is not None:
+            masks.hide_from(body.value_encoder)  # which the agent calls beside the body
     return model if body is None else ActorModel(body, model)
 
 
@@ -234,6 +236,8 @@ def _new_body(agent: Agent) -> Model:
 def new_q_model(agent: Agent) -> nn.Module:
     """Return new networks of action values."""
     own = of_its_kind(agent)
+    if own.model.body.value_encoder is not None:
+        own._feature_size = own.model.body.output_size + own.model.body.value_encoder.output_size
     offered = {**own.make_env_to_model_kwargs(agent.env_spaces), "n_models": own.n_q, **_of_values(agent)}
     kwargs = {**({"hidden_sizes": own.hidden_sizes} if own.QModelCls is None else {}), **own.q_model_kwargs}
     model = build_model(f"{type(agent).__name__}: QModelCls", own.QModelCls or own.DefaultQModelCls, offered, kwargs)

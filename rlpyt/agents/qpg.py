@@ -37,13 +37,19 @@ class ActorCritic:
 
     def features(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer, *rnn: Buffer) -> AgentInputs:
         """Return rows with their features in place of the observation; for the arguments see `BaseAgent.__call__`."""
-        x = self.networks.run_rows(self.model.body, observation, prev_action, prev_reward, *rnn)
+        body = self.model.body
+        x = self.networks.run_rows(body, observation, prev_action, prev_reward, *rnn)
+        if body.value_encoder is not None:
+            with self.networks.autocast():
+                x = torch.cat([x, body.value_encoder(observation)], -1)
         return AgentInputs(x, self.networks.encode(prev_action), prev_reward)
 
     def pi(self, rows: AgentInputs) -> Buffer:
         """Return the outputs of the policy at rows of features, which get no gradient."""
+        x, body = rows.observation.detach(), self.model.body
         with self.networks.autocast():
-            return self.model.pi(rows.observation.detach(), rows.prev_action, rows.prev_reward)
+            seen = x if body.value_encoder is None else x[..., : body.output_size]
+            return self.model.pi(seen, rows.prev_action, rows.prev_reward)
 
     def q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
         """Return the values of actions [..., A], in units of the bounds, at rows of features; see `QpgPolicyAgent`."""

@@ -33,6 +33,8 @@ class Model(SuggestsArguments, nn.Module):
         encoder: computes features of the observation; None takes the observation itself.
         trunk: layers over these features.
         core: recurrent layers over the output of the trunk, the previous action and the previous reward.
+        value_encoder: computes features of what a value sees of the observation, and the policy does not. They are not
+            among those of `features`; None is nothing.
     """
 
     output_size: int
@@ -41,10 +43,14 @@ class Model(SuggestsArguments, nn.Module):
     """Whether `forward` of an ensemble takes `n_models` and then computes only the first so many networks."""
 
     def __init__(
-        self, encoder: Encoder | None = None, trunk: nn.Module | None = None, core: RecurrentCore | None = None
+        self,
+        encoder: Encoder | None = None,
+        trunk: nn.Module | None = None,
+        core: RecurrentCore | None = None,
+        value_encoder: Encoder | None = None,
     ) -> None:
         super().__init__()
-        self.encoder, self.trunk, self.core = encoder, trunk, core
+        self.encoder, self.trunk, self.core, self.value_encoder = encoder, trunk, core, value_encoder
 
     @property
     def recurrent(self) -> bool:
@@ -65,8 +71,14 @@ class Model(SuggestsArguments, nn.Module):
 
     def update_obs_rms(self, observation: Observation, valid: torch.Tensor | None = None) -> None:
         """Add observations [...] to the running statistics, if there are any, where `valid` [...] is True."""
-        if self.encoder is not None:
-            self.encoder.update_obs_rms(observation, valid)
+        for encoder in (self.encoder, self.value_encoder):
+            if encoder is not None:
+                encoder.update_obs_rms(observation, valid)
+
+    def reading(self) -> list[str]:
+        """Return in words how every part of an observation is read, of which the encoders are ours."""
+        of_both, of_value = (x.reading() if isinstance(x, Encoder) else [] for x in (self.encoder, self.value_encoder))
+        return [*of_both, *(f"{text}, of the value alone" for text in of_value)]
 
     def features(
         self,

@@ -28,6 +28,7 @@ from rlpyt.spaces import is_image, subspaces
 Observation: TypeAlias = "torch.Tensor | tuple[Observation, ...]"
 """A tensor, or for a Dict or Tuple space a (named array) tuple with one entry per part."""
 Obs = TypeVar("Obs")
+Part = TypeVar("Part")
 _MAX_ONE_HOT = 1_000_000
 
 
@@ -183,19 +184,29 @@ class NestedEncoder(Encoder[tuple[Observation, ...]]):
     Args:
         encoders: one per field, in the order of the space.
         names: of the fields, for `reading`; by default their numbers.
+        places: of the fields among those of an observation; by default they are all of them.
     """
 
-    def __init__(self, encoders: Sequence[Encoder], names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, encoders: Sequence[Encoder], names: Sequence[str] | None = None, places: Sequence[int] | None = None
+    ) -> None:
         super().__init__()
         self._names = list(map(str, range(len(encoders)))) if names is None else list(names)
+        self._places = None if places is None else list(places)
         self.fields = nn.ModuleList(encoders)
         self.output_size = sum(encoder.output_size for encoder in encoders)
         self.has_image = any(encoder.has_image for encoder in encoders)
 
     def forward(self, observation: tuple[Observation, ...]) -> torch.Tensor:
         """Return features of a tuple of observations."""
-        pairs = zip(self.fields, observation, strict=True)
+        pairs = zip(self.fields, self._own(observation), strict=True)
         return torch.cat([encoder(x) for encoder, x in pairs], -1)
+
+    def _own(self, parts: Sequence[Part]) -> Sequence[Part]:
+        if self._places is None:
+            return parts
+        as_tuple = tuple(parts)  # as an index of rows is one of their times
+        return [as_tuple[i] for i in self._places]
 
     def reading(self) -> list[str]:
         """Return how every field is read, after its name."""
@@ -204,19 +215,21 @@ class NestedEncoder(Encoder[tuple[Observation, ...]]):
 
     def fit_to(self, space: Space) -> None:
         """Let every field take in its part of the space."""
-        parts = subspaces(space)
+        parts = self._own(subspaces(space))
         for encoder, (_, part) in zip(self.fields, parts, strict=False) if len(parts) == len(self.fields) else ():
             if isinstance(encoder, Encoder):
                 encoder.fit_to(part)
 
     def update_obs_rms(self, observation: tuple[Observation, ...], valid: torch.Tensor | None = None) -> None:
         """Add observations to the running statistics of every field."""
-        for encoder, x in zip(self.fields, observation, strict=True):
+        for encoder, x in zip(self.fields, self._own(observation), strict=True):
             assert isinstance(encoder, Encoder)
             encoder.update_obs_rms(x, valid)
 
 
-def make_encoder(space: Space, conv: ConvSettings, normalize_observation: bool = False) -> Encoder:
+def make_encoder(
+    space: Space, conv: ConvSettings, normalize_observation: bool = False, without: Sequence[str] = ()
+) -> Encoder:
     """Return a new encoder for a space.
 
     Images (uint8 Box of three dimensions) are divided by their upper bound, which is 255 for pictures and 1 for planes
@@ -227,6 +240,7 @@ def make_encoder(space: Space, conv: ConvSettings, normalize_observation: bool =
         space: of the observations.
         conv: sizes of the convolutional networks over images.
         normalize_observation: whether a Box that is no image is normalised by running statistics.
+        without: keys of a Dict that it does not read.
 
     Raises:
         TypeError: if the space is none of these, or uint8 of more than three dimensions.
@@ -254,12 +268,35 @@ def make_encoder(space: Space, conv: ConvSettings, normalize_observation: bool =
         case spaces.Discrete() | spaces.MultiDiscrete():
             return OneHotEncoder(space)
         case spaces.Dict() | spaces.Tuple():
-            names, parts = zip(*subspaces(space), strict=True) if subspaces(space) else ((), ())
-            return NestedEncoder([make_encoder(x, conv, normalize_observation) for x in parts], names)
+            fields = [(i, key, part) for i, (key, part) in enumerate(subspaces(space)) if key not in without]
+            places, names, parts = zip(*fields, strict=True) if fields else ((), (), ())
+            encoders = [make_encoder(x, conv, normalize_observation) for x in parts]
+            return NestedEncoder(encoders, names, places if without else None)
     raise TypeError(
         f"Making a model: the observation space is {space}; expected Box, Discrete, MultiDiscrete, MultiBinary, or "
         "Dict or Tuple of these. Wrap the environment, or give the agent a model of your own (ModelCls)."
     )
+
+
+def make_value_encoder(
+    space: Space, conv: ConvSettings, normalize_observation: bool, keys: Sequence[str]
+) -> Encoder | None:
+    """Return a new encoder for the keys of a Dict that a value sees and the policy does not; None where there are none.
+
+    What the policy sees is `make_encoder(..., without=keys)`.
+
+    Raises:
+        ValueError: if a key is not in the space, or all keys are named.
+    """
+    if not keys:
+        return None
+    there = [key for key, _ in subspaces(space)] if isinstance(space, spaces.Dict) else []
+    if not set(keys) < set(there):
+        raise ValueError(
+            f"Making a model: value_only is {list(keys)}, and the observation has the keys {there}; expected some of "
+            "them, and another that the policy sees."
+        )
+    return make_encoder(space, conv, normalize_observation, [key for key in there if key not in keys])
 
 
 def encoder_and_layers(
@@ -268,13 +305,14 @@ def encoder_and_layers(
     normalize_observation: bool,
     hidden_sizes: int | Sequence[int],
     nonlinearity: Nonlinearity,
+    without: Sequence[str] = (),
 ) -> tuple[Encoder, list[int], Nonlinearity]:
     """Return a new encoder, and sizes and nonlinearity of the layers over it: of a single image those of `conv`."""
     if is_image(space):
         layers, conv, nonlinearity = as_sizes(conv.fc_sizes), replace(conv, fc_sizes=None), nn.ReLU
     else:
         layers = as_sizes(hidden_sizes)
-    return make_encoder(space, conv, normalize_observation), layers, nonlinearity
+    return make_encoder(space, conv, normalize_observation, without), layers, nonlinearity
 
 
 def _one_hot_size(of: str, space: Space, size: int) -> int:

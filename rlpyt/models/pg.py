@@ -10,12 +10,12 @@ from torch import nn
 
 from rlpyt.models.base import Model
 from rlpyt.models.conv import NATURE, ConvSettings, takes_layers
-from rlpyt.models.encoders import Encoder, Observation, encoded_action_size, encoder_and_layers, make_encoder
+from rlpyt.models.encoders import Observation, encoded_action_size, encoder_and_layers, make_value_encoder
 from rlpyt.models.layers import Layers, features_of, tower_of
 from rlpyt.models.mlp import Nonlinearity
 from rlpyt.models.recurrent import RnnState, make_core
 from rlpyt.models.utils import init_orthogonal
-from rlpyt.spaces import leaf_spaces, subspaces
+from rlpyt.spaces import leaf_spaces
 
 
 class PgModel(Model):
@@ -72,18 +72,18 @@ class PgModel(Model):
         value_only: Sequence[str] = (),
     ) -> None:
         action_size = encoded_action_size(action_space)
-        own_space, places = None, list[list[int]]()
-        if value_only:
-            observation_space, own_space, places = _divided(observation_space, value_only)
-            if share_trunk:
-                raise ValueError("PgModel: value_only and share_trunk are set; expected one of them. Leave one out.")
-        under = encoder_and_layers(observation_space, conv, normalize_observation, hidden_sizes, nonlinearity)
+        if value_only and share_trunk:
+            raise ValueError("PgModel: value_only and share_trunk are set; expected one of them. Leave one out.")
+        value_encoder = make_value_encoder(observation_space, conv, normalize_observation, value_only)
+        under = encoder_and_layers(
+            observation_space, conv, normalize_observation, hidden_sizes, nonlinearity, without=value_only
+        )
         encoder, sizes, nonlinearity = under
-        shares = (encoder.has_image or recurrent is not None) and own_space is None
+        shares = (encoder.has_image or recurrent is not None) and value_encoder is None
         share = shares if share_trunk is None else share_trunk
         trunk = features_of(layers, encoder.output_size, sizes if share else None, nonlinearity)
         core = make_core(recurrent, trunk.output_size + action_size + 1, rnn_size)
-        super().__init__(encoder, trunk, core)
+        super().__init__(encoder, trunk, core, value_encoder)
         size = trunk.output_size if core is None else core.output_size
         leaves = leaf_spaces(action_space)
         self._are_boxes = [isinstance(leaf, spaces.Box) for leaf in leaves]
@@ -93,13 +93,8 @@ class PgModel(Model):
         if self._std_sizes and state_dependent_std:
             self._sizes.append(sum(self._std_sizes))
         self.policy = tower_of(layers, size, None if share else sizes, sum(self._sizes), nonlinearity)
-        self._n_atoms, self._places = n_atoms, places
-        self.value_encoder: Encoder[Observation] | None = None
-        if own_space is not None:
-            self.value_encoder = make_encoder(own_space, conv, normalize_observation)
-            encoder.fit_to(observation_space)
-            self.value_encoder.fit_to(own_space)
-            size += self.value_encoder.output_size
+        self._n_atoms = n_atoms
+        size += 0 if value_encoder is None else value_encoder.output_size
         self.value = tower_of(layers, size, None if share else sizes, n_atoms or 1, nonlinearity)
         self.log_std: nn.Parameter | None = None
         if self._std_sizes and not state_dependent_std:
@@ -118,28 +113,12 @@ class PgModel(Model):
         episode_start: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor | RnnState, ...]:
         """Return the policy's parameters [..., A], the value [...] and, if recurrent, the next state; see `Model`."""
-        seen, hidden = self._parts_of(observation)
-        x, next_rnn_state = self.features(seen, prev_action, prev_reward, rnn_state, episode_start)
+        x, next_rnn_state = self.features(observation, prev_action, prev_reward, rnn_state, episode_start)
         policy = self.policy(x)
-        value = self.value(x if self.value_encoder is None else torch.cat([x, self.value_encoder(hidden)], -1))
+        value = self.value(x if self.value_encoder is None else torch.cat([x, self.value_encoder(observation)], -1))
         value = value.squeeze(-1) if self._n_atoms is None else value
         outputs: tuple[torch.Tensor, ...] = (*self._parameters_of_parts(policy), value)
         return outputs if next_rnn_state is None else (*outputs, next_rnn_state)
-
-    def update_obs_rms(self, observation: Observation, valid: torch.Tensor | None = None) -> None:
-        """Add observations [...] to the running statistics, if there are any, where `valid` [...] is True."""
-        seen, hidden = self._parts_of(observation)
-        super().update_obs_rms(seen, valid)
-        if self.value_encoder is not None:
-            self.value_encoder.update_obs_rms(hidden, valid)
-
-    def _parts_of(self, observation: Observation) -> tuple[Observation, Observation]:
-        """Return the parts that policy and value see, and those that the value alone sees."""
-        if self.value_encoder is None:
-            return observation, ()
-        parts: tuple[Observation, ...] = tuple(observation)
-        seen, hidden = self._places
-        return tuple(parts[i] for i in seen), tuple(parts[i] for i in hidden)
 
     def _parameters_of_parts(self, policy: torch.Tensor) -> list[torch.Tensor]:
         """Return logits, or mean and log_std, of every part of an action, of what the last layer gives."""
@@ -151,20 +130,6 @@ class PgModel(Model):
         for part, is_box in zip(parts, self._are_boxes, strict=True):
             parameters += [part, log_stds.pop(0).expand_as(part)] if is_box else [part]
         return parameters
-
-
-def _divided(space: Space, value_only: Sequence[str]) -> tuple[Space, Space, list[list[int]]]:
-    """Return the Dict of the keys that all see, that of those for the value alone, and the places of both in a row."""
-    of_keys = subspaces(space) if isinstance(space, spaces.Dict) else []
-    keys = [key for key, _ in of_keys]
-    if not set(value_only) < set(keys):
-        raise ValueError(
-            f"PgModel: value_only is {list(value_only)}, and the observation has the keys {keys}; expected some of "
-            "them, and another that the policy sees."
-        )
-    places = [[i for i, key in enumerate(keys) if (key in value_only) is own] for own in (False, True)]
-    seen, hidden = (spaces.Dict([of_keys[i] for i in some]) for some in places)
-    return seen, hidden, places
 
 
 def _split(x: torch.Tensor, sizes: list[int]) -> list[torch.Tensor]:

@@ -15,7 +15,7 @@ from torch import nn
 
 from rlpyt.models.base import Model
 from rlpyt.models.conv import DRQ, ConvSettings, takes_layers
-from rlpyt.models.encoders import Observation, make_encoder
+from rlpyt.models.encoders import Observation, make_encoder, make_value_encoder
 from rlpyt.models.layers import Layers, ensemble_of, network_of
 from rlpyt.models.mlp import MlpModel, Nonlinearity
 from rlpyt.models.recurrent import RnnState, make_core
@@ -35,6 +35,11 @@ class FeatureModel(Model):
         image_feature_size: size of a last linear layer with layer normalisation and tanh. Only a model with images has
             it, as in DrQ (Yarats et al. 2021, arXiv:2004.13649).
         conv: sizes of the layers over images, by default of DrQ.
+        value_only: keys of a Dict observation that the action values see and the policy does not. The agent adds the
+            features of `value_encoder` to these; they pass through no layers here.
+
+    Raises:
+        ValueError: if `value_only` names another key, or all.
     """
 
     @takes_layers
@@ -50,15 +55,17 @@ class FeatureModel(Model):
         recurrent: str | None = None,
         rnn_size: int = 256,
         normalize_observation: bool = False,
+        value_only: Sequence[str] = (),
     ) -> None:
-        encoder = make_encoder(observation_space, conv, normalize_observation)
+        value_encoder = make_value_encoder(observation_space, conv, normalize_observation, value_only)
+        encoder = make_encoder(observation_space, conv, normalize_observation, without=value_only)
         trunk = MlpModel(encoder.output_size, hidden_sizes, nonlinearity=nonlinearity)
         if encoder.has_image:
             size = trunk.output_size
             trunk.extend([nn.Linear(size, image_feature_size), nn.LayerNorm(image_feature_size), nn.Tanh()])
             trunk.output_size = image_feature_size
         core = make_core(recurrent, trunk.output_size + action_size + 1, rnn_size)
-        super().__init__(encoder, trunk, core)
+        super().__init__(encoder, trunk, core, value_encoder)
         self.output_size = trunk.output_size if core is None else core.output_size
 
     def forward(
