@@ -79,8 +79,8 @@ every_algorithm = pytest.mark.parametrize("AlgoCls", ALGORITHMS, ids=lambda Algo
 
 
 BLOCKS = [page for page in PAGES if "```python" in page.read_text() and page != TUTORIAL]
-LONGEST = ("cookbook.md", "trained_agents.md", "results.md", "stored_data.md", "cma_es.md", "continuous_control.md")
-LONGEST += ("saved_agents.md", "replicas.md", "value_heads.md", "from_rlmodels.md")
+LONGEST = ["cookbook.md", "trained_agents.md", "results.md", "stored_data.md", "cma_es.md", "continuous_control.md"]
+LONGEST += ["saved_agents.md", "replicas.md", "value_heads.md", "from_rlmodels.md"]
 """Nightly: pages whose blocks train for more than two seconds."""
 LONG = {
     **dict.fromkeys(("README.md", "asynchronous.md", "own_environment.md", "replay.md", "samplers.md"), 512),

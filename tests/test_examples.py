@@ -31,8 +31,8 @@ SHORTER = {
     "cmaes_cartpole": ["--sample_mode", "serial"],
 }
 """Options of an example in the suite; without them it is nightly."""
-LIKE_ANOTHER = ("dqn_atari", "rainbow_atari", "r2d1_atari", "ppo_mujoco", "pendulum", "pendulum_pixels")
-LIKE_ANOTHER += ("hidden_velocity", "ppo_torchrun")
+LIKE_ANOTHER = ["dqn_atari", "rainbow_atari", "r2d1_atari", "ppo_mujoco", "pendulum", "pendulum_pixels"]
+LIKE_ANOTHER += ["hidden_velocity", "ppo_torchrun"]
 """Nightly: they have the parts of other examples, such as `dqn_cartpole`, `ppo_cartpole` and `qpg_mujoco`."""
 
 SCRIPTS = [path.stem for path in sorted(EXAMPLES.glob("*.py")) if path.stem not in (*ALONE[1:], *NO_RUN)]
