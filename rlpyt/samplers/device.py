@@ -179,7 +179,7 @@ class DeviceSampler(Settings, Sampler):
 
     # ---- work ----
 
-    def obtain_samples(self, itr: int) -> tuple[Samples, list[TrajInfo]]:
+    def obtain_samples(self, itr: int) -> tuple[Samples, Sequence[TrajInfo]]:
         """Collect one batch; the rows are on the device of the environments; see `rlpyt.core.Sampler.obtain_samples`.
 
         Raises:

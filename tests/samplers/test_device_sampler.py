@@ -265,6 +265,48 @@ def test_what_simulators_do_wrong_is_an_error_that_says_what(case: str) -> None:
         collected(DeviceSampler(Wrong, dict(change=change), T, 4), GaussianPgAgent())
 
 
+def test_a_first_observation_that_is_not_finite_is_an_error_that_names_its_environment() -> None:
+    class Begins(CartPole):
+        def reset(self, **kwargs: Any) -> Any:
+            observation, info = super().reset(**kwargs)
+            return observation.index_fill(0, torch.tensor(2), torch.nan), info
+
+    with pytest.raises(EnvError, match=r"environment 2 gave .* not finite \(1 env"):
+        collected(DeviceSampler(Begins, {}, T, 4), Greedy())
+
+
+def test_a_final_observation_may_be_anything_where_no_episode_was_truncated() -> None:
+    class Elsewhere(Pendulum):
+        def step(self, action: Any) -> Any:
+            *first, info = super().step(action)
+            info["final_obs"][~first[3]] = torch.nan
+            return *first, info
+
+    (samples, *_), *_ = collected(DeviceSampler(Elsewhere, dict(limit=7), T, 4), GreedyGaussian())
+    assert samples.env.final_observation.isnan().any()
+    assert samples.agent.final_value.isfinite().all()
+
+
+def test_trajectories_are_made_when_they_are_looked_at_and_the_log_looks_at_its_window() -> None:
+    made = []
+
+    class Counted(TrajInfo):
+        def terminate(self, observation: Any) -> TrajInfo:
+            made.append(self)
+            return super().terminate(observation)
+
+    sampler = DeviceSampler(CartPole, dict(limit=9), T, 50, TrajInfoCls=Counted)
+    _, infos, _ = collected(sampler, Greedy(model_kwargs=SMALL))
+    assert len(infos) == len(made) > 50  # by `collected`, which looks at all
+    table = sampler.obtain_samples(1)[1]
+    assert [x.ended_at for x in table[-3:]] == [x.ended_at for x in table][-3:]
+    assert table[-1].Length == table[len(table) - 1].Length
+    made.clear()
+    runner = MinibatchRl(A2C(), Greedy(model_kwargs=SMALL), sampler, n_steps=3 * T * 50, log_traj_window=4, seed=1)
+    runner.train()
+    assert len(made) == 1 + 3 * 4  # one whose values are checked at first
+
+
 def test_an_observation_that_is_a_view_of_the_last_step_changes_no_row() -> None:
     """`Batched` writes one buffer again in every step."""
     (samples, *_), *_ = collected(DeviceSampler(Pendulum, {}, T, 2), GaussianPgAgent())
