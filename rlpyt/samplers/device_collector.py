@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import overload
 
@@ -131,6 +131,44 @@ class TrajTable(Sequence[TrajInfo]):
         return [self._make(row) for row in rows] if isinstance(which, slice) else self._make(rows)
 
 
+class SimulatorLog:
+    """Means of the numbers that a simulator logs: the dictionary `log` in the info of a step, as rsl_rl has it.
+
+    Numbers on a device are added up there, and are fetched by `take` alone.
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, ...], torch.Tensor] = {}
+        self._counts: dict[tuple[str, ...], int] = {}
+        self._names: set[str] = set()
+
+    def add(self, log: Mapping[str, float | torch.Tensor]) -> None:
+        """Add the numbers of a step; of a tensor it is the mean."""
+        tensors = {name: x for name, x in log.items() if isinstance(x, torch.Tensor)}
+        numbers = {name: float(x) for name, x in log.items() if name not in tensors}
+        if numbers:
+            self._add(tuple(numbers), torch.tensor(list(numbers.values()), dtype=torch.float64))
+        if tensors:
+            means = [x.double().mean() if x.dim() else x for x in tensors.values()]
+            self._add(tuple(tensors), torch.stack(means).double())
+
+    def _add(self, names: tuple[str, ...], x: torch.Tensor) -> None:
+        self._sums[names] = self._sums[names] + x if names in self._sums else x
+        self._counts[names] = self._counts.get(names, 0) + 1
+
+    def take(self) -> dict[str, float]:
+        """Return the means since the last call by column; NaN for a name that did not come again."""
+        totals = {name: (0.0, 0) for name in sorted(self._names)}
+        for names, sums in self._sums.items():
+            for name, x in zip(names, sums.tolist(), strict=True):
+                total, n = totals.get(name, (0.0, 0))
+                totals[name] = total + x, n + self._counts[names]
+        self._names |= set(totals)
+        self._sums.clear()
+        self._counts.clear()
+        return {f"Env/{name.strip('/')}": total / n if n else math.nan for name, (total, n) in totals.items()}
+
+
 class DeviceCollector:
     """Steps a batched environment with an agent on its device, batch after batch.
 
@@ -179,6 +217,7 @@ class DeviceCollector:
         bootstrap = torch.zeros(1, B, device=device) if values else None
         final_value = torch.zeros(T, B, device=device) if values else None
         self.samples = rows.samples(bootstrap, bootstrap_inputs=values, final_value=final_value)
+        self.log = SimulatorLog()
         self.n_estimated = 0
         """Truncated episodes so far for whose final observation the one before it stood."""
 
@@ -232,6 +271,8 @@ class DeviceCollector:
         if row.env_info is not None:
             for key, leaf in row.env_info.items():
                 leaf.copy_(self._from_info(step, key))
+        if step.info.get("log"):
+            self.env.called("adding up the numbers of log in info", self.log.add, step.info["log"])
         if self._score is not None:
             self._score[t].copy_(self._from_info(step, "game_score"))
         if self._success is not None:

@@ -390,6 +390,45 @@ def test_dictionaries_info_scores_and_successes_are_taken_in() -> None:
     assert not samples.agent.prev_action.b[7].any()
 
 
+class Logs(Pendulum):
+    """With a dictionary `log`: a number, a tensor of no dimension that is written again, and one that seldom comes."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self.n, self.height = 0, torch.zeros(())
+
+    def step(self, action: Any) -> Any:
+        *first, info = super().step(action)
+        self.n += 1
+        self.height.fill_(10 * self.n)
+        info["log"] = {"/Reward/tracking": float(self.n), "height": self.height}
+        if self.n == 6:
+            info["log"] = {"falls": torch.tensor([1, 2]), "height": torch.tensor(0)}
+        return *first, info
+
+
+def test_the_log_of_a_simulator_is_logged_as_means_over_steps() -> None:
+    sampler = DeviceSampler(Logs, {}, 4, 2)
+    collected(sampler, GaussianPgAgent(model_kwargs=SMALL))  # steps 2 to 5, after the one that is tried
+    assert sampler.diagnostics() == {"Env/Reward/tracking": 3.5, "Env/height": 35.0}
+    sampler.obtain_samples(1)  # 6 to 9
+    assert sampler.diagnostics() == {"Env/Reward/tracking": 8.0, "Env/falls": 1.5, "Env/height": (70 + 80 + 90) / 4}
+    sampler.obtain_samples(2)
+    numbers = sampler.diagnostics()
+    assert np.isnan(numbers.pop("Env/falls"))
+    assert numbers == {"Env/Reward/tracking": 11.5, "Env/height": 115.0}
+
+
+def test_a_log_that_is_no_numbers_is_refused() -> None:
+    class Talks(Pendulum):
+        def step(self, action: Any) -> Any:
+            *first, info = super().step(action)
+            return *first, info | {"log": {"state": "standing"}}
+
+    with pytest.raises(EnvError, match=r"Talks: adding up the numbers of log in info raised ValueError: .*standing"):
+        collected(DeviceSampler(Talks, {}, T, 2), GaussianPgAgent())
+
+
 def test_an_evaluation_runs_whole_episodes_and_touches_no_training() -> None:
     sampler = DeviceSampler(
         CartPole, dict(limit=30), T, 4, eval_n_envs=3, eval_max_trajectories=5, eval_env_overrides=dict(limit=50)
