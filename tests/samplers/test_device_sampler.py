@@ -266,6 +266,48 @@ def test_what_simulators_do_wrong_is_an_error_that_says_what(case: str) -> None:
         collected(DeviceSampler(Wrong, dict(change=change), T, 4), GaussianPgAgent())
 
 
+def test_a_first_observation_that_is_not_finite_is_an_error_that_names_its_environment() -> None:
+    class Begins(CartPole):
+        def reset(self, **kwargs: Any) -> Any:
+            observation, info = super().reset(**kwargs)
+            return observation.index_fill(0, torch.tensor(2), torch.nan), info
+
+    with pytest.raises(EnvError, match=r"environment 2 gave .* not finite \(1 env"):
+        collected(DeviceSampler(Begins, {}, T, 4), Greedy())
+
+
+def test_a_final_observation_may_be_anything_where_no_episode_was_truncated() -> None:
+    class Elsewhere(Pendulum):
+        def step(self, action: Any) -> Any:
+            *first, info = super().step(action)
+            info["final_obs"][~first[3]] = torch.nan
+            return *first, info
+
+    (samples, *_), *_ = collected(DeviceSampler(Elsewhere, dict(limit=7), T, 4), GreedyGaussian())
+    assert samples.env.final_observation.isnan().any()
+    assert samples.agent.final_value.isfinite().all()
+
+
+def test_trajectories_are_made_when_they_are_looked_at_and_the_log_looks_at_its_window() -> None:
+    made = []
+
+    class Counted(TrajInfo):
+        def terminate(self, observation: Any) -> TrajInfo:
+            made.append(self)
+            return super().terminate(observation)
+
+    sampler = DeviceSampler(CartPole, dict(limit=9), T, 50, TrajInfoCls=Counted)
+    _, infos, _ = collected(sampler, Greedy(model_kwargs=SMALL))
+    assert len(infos) == len(made) > 50  # by `collected`, which looks at all
+    table = sampler.obtain_samples(1)[1]
+    assert [x.ended_at for x in table[-3:]] == [x.ended_at for x in table][-3:]
+    assert table[-1].Length == table[len(table) - 1].Length
+    made.clear()
+    runner = MinibatchRl(A2C(), Greedy(model_kwargs=SMALL), sampler, n_steps=3 * T * 50, log_traj_window=4, seed=1)
+    runner.train()
+    assert len(made) == 1 + 3 * 4  # one whose values are checked at first
+
+
 def test_an_observation_that_is_a_view_of_the_last_step_changes_no_row() -> None:
     """`Batched` writes one buffer again in every step."""
     (samples, *_), *_ = collected(DeviceSampler(Pendulum, {}, T, 2), GaussianPgAgent())
@@ -347,6 +389,45 @@ def test_dictionaries_info_scores_and_successes_are_taken_in() -> None:
     assert {"GameScore", "Success"} <= set(sampler.new_traj_info())
     assert samples.agent.prev_action.a[7].tolist() == [0, 0, 0]
     assert not samples.agent.prev_action.b[7].any()
+
+
+class Logs(Pendulum):
+    """With a dictionary `log`: a number, a tensor of no dimension that is written again, and one that seldom comes."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self.n, self.height = 0, torch.zeros(())
+
+    def step(self, action: Any) -> Any:
+        *first, info = super().step(action)
+        self.n += 1
+        self.height.fill_(10 * self.n)
+        info["log"] = {"/Reward/tracking": float(self.n), "height": self.height}
+        if self.n == 6:
+            info["log"] = {"falls": torch.tensor([1, 2]), "height": torch.tensor(0)}
+        return *first, info
+
+
+def test_the_log_of_a_simulator_is_logged_as_means_over_steps() -> None:
+    sampler = DeviceSampler(Logs, {}, 4, 2)
+    collected(sampler, GaussianPgAgent(model_kwargs=SMALL))  # steps 2 to 5, after the one that is tried
+    assert sampler.diagnostics() == {"Env/Reward/tracking": 3.5, "Env/height": 35.0}
+    sampler.obtain_samples(1)  # 6 to 9
+    assert sampler.diagnostics() == {"Env/Reward/tracking": 8.0, "Env/falls": 1.5, "Env/height": (70 + 80 + 90) / 4}
+    sampler.obtain_samples(2)
+    numbers = sampler.diagnostics()
+    assert np.isnan(numbers.pop("Env/falls"))
+    assert numbers == {"Env/Reward/tracking": 11.5, "Env/height": 115.0}
+
+
+def test_a_log_that_is_no_numbers_is_refused() -> None:
+    class Talks(Pendulum):
+        def step(self, action: Any) -> Any:
+            *first, info = super().step(action)
+            return *first, info | {"log": {"state": "standing"}}
+
+    with pytest.raises(EnvError, match=r"Talks: adding up the numbers of log in info raised ValueError: .*standing"):
+        collected(DeviceSampler(Talks, {}, T, 2), GaussianPgAgent())
 
 
 def test_an_evaluation_runs_whole_episodes_and_touches_no_training() -> None:
