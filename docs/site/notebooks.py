@@ -56,7 +56,7 @@ def run_blocks(blocks: Sequence[str]) -> list[Output]:
     outputs = []
     for i, block in enumerate(blocks):
         tree = ast.parse(block)
-        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         value = None
         with redirect_stdout(io.StringIO()) as printed:
             exec(compile(tree, f"block {i + 1}", "exec"), module.__dict__)
@@ -87,14 +87,12 @@ def outputs_of(blocks: Sequence[str]) -> list[Output]:
     Raises:
         RuntimeError: if a block fails.
     """
-    code = "import json, sys; from docs.site.notebooks import run_blocks; file = open(sys.argv[1], 'r+')\n"
-    code += "outputs = run_blocks(json.load(file)); file.seek(0), file.truncate(), json.dump(outputs, file)"
     settings = {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg", "SDL_VIDEODRIVER": "dummy", "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "blocks.json")
         file.write_text(json.dumps(blocks))
         done = subprocess.run(
-            [sys.executable, "-c", code, str(file)],
+            [sys.executable, "-m", "docs.site.notebooks", str(file)],
             cwd=folder,
             env={**os.environ, **settings},
             capture_output=True,
@@ -160,3 +158,8 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Connect to Sphinx."""
     app.connect("source-read", show)
     return {"parallel_read_safe": True}
+
+
+if __name__ == "__main__":  # in the process of a notebook
+    cells = Path(sys.argv[1])
+    cells.write_text(json.dumps(run_blocks(json.loads(cells.read_text()))))

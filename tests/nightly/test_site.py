@@ -169,6 +169,15 @@ def test_the_words_of_pictures_can_be_read_on_a_phone(browser: Browser, name: st
     assert browser.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+@with_browser
+def test_pictures_are_dark_where_the_button_of_the_page_says_so(browser: Browser) -> None:
+    browser.open(f"{SITE.as_uri()}/{WITH_PICTURES[0]}.html", dark=False)
+    for theme in ("dark", "light"):
+        browser.evaluate(f"document.body.dataset.theme = '{theme}'")
+        scheme = "getComputedStyle(document.querySelector('.content img[src$=\".svg\"]')).colorScheme"
+        assert browser.evaluate(scheme) == theme
+
+
 LOOKED_AT = (
     "start/gallery",
     "start/first_run",
