@@ -30,7 +30,7 @@ QUESTIONS = {
     "How do I use a GPU?": ("GPU", "howto/cookbook"),
     "How do I load and play a trained agent?": ("trained agent play", "start/trained_agents"),
     "How do I send a run to Weights and Biases?": ("wandb", "howto/logging"),
-    "How do I run several seeds and plot them?": ("seeds plot", "howto/results"),
+    "How do I run several seeds and plot them?": ("seeds plot", "howto/read_results"),
     "How do I mask actions?": ("action mask", "howto/own_environment"),
 }
 """A newcomer's ten questions, what to search for, and the page that must be among the first results."""
@@ -121,11 +121,11 @@ def test_moved_pages_lead_to_the_new_ones() -> None:
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_notebooks_have_outputs_and_a_file_for_jupyter(name: str) -> None:
     text = (SITE / f"{name}.html").read_text()
-    assert text.count('class="output') > 4
+    assert text.count('class="output') >= 3
     assert 'src="data:image/png;base64,' in text
     notebook = json.loads((SITE / f"{name}.ipynb").read_text())
     assert notebook["nbformat"] == 4
-    assert sum(len(cell.get("outputs", ())) for cell in notebook["cells"]) > 4
+    assert sum(len(cell.get("outputs", ())) for cell in notebook["cells"]) >= 3
     assert f'href="{Path(name).name}.ipynb"' in text
 
 
