@@ -84,6 +84,7 @@ LONGEST += ["saved_agents.md", "replicas.md", "value_heads.md", "from_rlmodels.m
 """Nightly: pages whose blocks train for more than two seconds."""
 LONG = {
     **dict.fromkeys(("README.md", "asynchronous.md", "own_environment.md", "replay.md", "samplers.md"), 512),
+    **dict.fromkeys(("first_run.md", "compare_a_loss.md", "read_results.md"), 512),
     **{"from_rlmodels.md": 256, "results.md": 256, "continuous_control.md": 160, "value_heads.md": 160},
     "stored_data.md": 48,
 }
