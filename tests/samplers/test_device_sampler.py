@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -451,6 +451,39 @@ def test_an_evaluation_runs_whole_episodes_and_touches_no_training() -> None:
     collected(cut, CategoricalPgAgent(model_kwargs=SMALL))
     result = cut.evaluate_agent(0)
     assert (result.steps, result.unfinished, result.traj_infos) == (12, 5, [])
+
+
+class Seeded(CartPole):
+    """Notes the seeds; its episodes do not depend on them."""
+
+    seeds: ClassVar[list[int | None]] = []
+
+    def reset(self, *args: Any, seed: int | None = None, **kwargs: Any) -> Any:
+        self.seeds.append(seed)
+        return super().reset(*args, seed=seed, **kwargs)
+
+
+def test_an_evaluation_is_that_of_its_iteration_and_its_mode() -> None:
+    sampler = DeviceSampler(Seeded, dict(limit=100), T, 4, eval_n_envs=6)
+    collected(sampler, CategoricalPgAgent(model_kwargs=SMALL))
+    Seeded.seeds.clear()
+    of_2, of_3, of_2_again = ([dict(x) for x in sampler.evaluate_agent(itr).traj_infos] for itr in (2, 3, 2))
+    best_2, best_3 = ([dict(x) for x in sampler.evaluate_agent(itr, deterministic=True).traj_infos] for itr in (2, 3))
+    assert of_2 == of_2_again
+    lengths = [[x["Length"] for x in infos] for infos in (of_2, of_3, best_2, best_3)]
+    assert lengths[0] != lengths[1], "actions are drawn anew in each iteration"
+    assert lengths[0] != lengths[2] == lengths[3], "the best actions are the same in each"
+    a, b, *others = Seeded.seeds
+    assert a != b
+    assert others == [a, a, b]
+
+
+@pytest.mark.parametrize(("limit", "n_completed"), [(4, 3), (5, 0)])
+def test_an_evaluation_counts_what_ends_within_its_steps(limit: int, n_completed: int) -> None:
+    sampler = DeviceSampler(CartPole, dict(limit=limit), T, 4, eval_n_envs=3, eval_max_steps=3 * 4)
+    collected(sampler, CategoricalPgAgent(model_kwargs=SMALL))
+    result = sampler.evaluate_agent(0)
+    assert (len(result.traj_infos), result.unfinished, result.steps) == (n_completed, 3 - n_completed, 12)
 
 
 class Saved(CartPole):
