@@ -126,7 +126,7 @@ def test_a_notebook_shows_what_its_blocks_print_their_last_values_and_their_figu
         "class Own: ...\nimport pickle\npickle.loads(pickle.dumps(Own)) is Own",
     ]
     text = "# Title\n\nWords.\n\n" + "\nMore words.\n\n".join(f"```python\n{block}\n```\n" for block in blocks)
-    outputs = outputs_of([found[1] for found in BLOCK.finditer(text)])
+    outputs = outputs_of("page", [found[1] for found in BLOCK.finditer(text)])
     assert [output.text for output in outputs] == ["begun\n7\n", "", "True\n"]
     assert [[one.about for one in output.pictures] for output in outputs] == [[], ["a < b"], []]
     page = with_outputs(text, outputs)
@@ -140,8 +140,10 @@ def test_a_notebook_shows_what_its_blocks_print_their_last_values_and_their_figu
 
 
 def test_a_block_that_fails_ends_the_build_with_its_place() -> None:
-    with pytest.raises(RuntimeError, match=r'(?s)A block has failed.*"block 2", line 1.*ZeroDivisionError'):
-        outputs_of(["x = 0\n", "1 / x\n"])
+    with pytest.raises(
+        RuntimeError, match=r'(?s)docs/start/page\.md: a block has failed.*"block 2", line 1.*ZeroDivisionError'
+    ):
+        outputs_of("start/page", ["x = 0\n", "1 / x\n"])
 
 
 def test_every_page_that_calls_itself_a_notebook_is_run() -> None:

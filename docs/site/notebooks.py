@@ -81,8 +81,8 @@ def picture(figure: Figure) -> Picture:
     return Picture(base64.b64encode(file.getvalue()).decode(), "; ".join(titles))
 
 
-def outputs_of(blocks: Sequence[str]) -> list[Output]:
-    """Run blocks in a process and a folder of their own.
+def outputs_of(name: str, blocks: Sequence[str]) -> list[Output]:
+    """Run the blocks of a page in a process and a folder of their own.
 
     Raises:
         RuntimeError: if a block fails.
@@ -100,7 +100,9 @@ def outputs_of(blocks: Sequence[str]) -> list[Output]:
             check=False,
         )
         if done.returncode:
-            raise RuntimeError(f"A block has failed; each must run after those before it.\n{done.stderr}")
+            raise RuntimeError(
+                f"docs/{name}.md: a block has failed; each must run after those before it.\n{done.stderr}"
+            )
         shown = json.loads(file.read_text())
     return [Output(text.replace(f"{folder}/", ""), [Picture(*one) for one in drawn]) for text, drawn in shown]
 
@@ -145,7 +147,7 @@ def show(app: Sphinx, name: str, content: list[str]) -> None:
     """Put the outputs into the text of a notebook that is being read, and write its file for Jupyter."""
     if name in NOTEBOOKS:
         text = content[0]
-        outputs = outputs_of([block[1] for block in BLOCK.finditer(text)])
+        outputs = outputs_of(name, [block[1] for block in BLOCK.finditer(text)])
         file = Path(app.outdir, f"{name}.ipynb")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(as_jupyter(text, outputs))
