@@ -5,7 +5,7 @@
 #   make test        lint, types and the whole suite
 #   make fix         format, and mend what ruff can mend
 #   make pages       write the generated pages and pictures of docs/
-#   make docs        build the site of all pages and docstrings, without a network: build/site/index.html
+#   make docs        build the site of all pages and docstrings, and run its notebooks, without a network: build/site/index.html
 #   make bench       this library and its peers on the same work: docs/notes/performance.md
 #   make bench-short the benchmarks of imports, the collector and the replay
 #   make speed       fail where a hot path became 1.5 times slower
@@ -91,6 +91,7 @@ pages: venv
 	$(BIN)/python -m tests.names_page
 	$(BIN)/python -m tests.rooms_drawing
 	$(BIN)/python -m tests.pictures
+	$(BIN)/python -m experiments.gallery
 
 # Sphinx reads the docstrings of what it imports: its packages stand beside those of .venv, and not among them.
 .docs/installed: .ci/docs.lock

@@ -86,6 +86,7 @@ setup(
         "threadpoolctl>=3.1",
         "rich>=13",
         "tyro>=1.0",
+        "docstring_parser>=0.16",
     ],
     extras_require=extras,
 )

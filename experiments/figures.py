@@ -8,7 +8,7 @@
 Each line of a figure is a grid of `rlpyt launch`, whose runs have a core each. The same command goes on with runs that
 were stopped or killed, from their newest checkpoints, and leaves out those that have finished. At the end, and with
 `--report`, docs/notes/figures.md is written: of each line the mean over seeds with its interval, the command, and what
-another source reports at these steps; and a picture of the curves of each figure.
+another source reports at these steps; and a picture of the curves of each figure, which docs/start/gallery.md has too.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from experiments import gallery
 from rlpyt.results import RunResult, find_runs, mean_interval, plot_curves, read_study
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -232,6 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     complete = args.report or run(keys, args.hours, args.runs_at_once)
     report(keys)
+    gallery.write_page()
     return 0 if complete else 1
 
 

@@ -4,14 +4,15 @@
     python -m experiments.keep_agent data/ppo/run_0 experiments/trained/cartpole_ppo
     python examples/render.py experiments/trained/cartpole_ppo
 
-The settings of the run and the weights of the agent stay. The optimiser's state, the log, and all that names the
-machine go.
+The settings of the run, its rows and the weights of the agent stay. The optimiser's state, the text of the log, and all
+that names the machine go.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from pathlib import Path
 
 import torch
@@ -40,6 +41,7 @@ def keep(run: Path, folder: Path) -> None:
             f"{weights} has {weights.stat().st_size} bytes; expected {LARGEST} at most. Make the networks smaller."
         )
     (folder / "params.json").write_text(json.dumps({name: params[name] for name in KEPT}, indent=1) + "\n")
+    shutil.copy(run / "progress.csv", folder)
 
 
 def main() -> None:

@@ -28,27 +28,7 @@ _GET = tuple.__getitem__
 
 
 @dataclass_transform(eq_default=False, frozen_default=True)
-class _NamedArrayTupleMeta(type):
-    """Metaclass that turns the annotated fields of a class into places of a tuple, as `typing.NamedTuple` does."""
-
-    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
-        namespace.setdefault("__slots__", ())
-        defaults = {k: namespace[k] for k in namespace if not callable(namespace[k])}
-        cls: Any = super().__new__(mcs, name, bases, namespace)
-        own = [f for f, type_ in inspect.get_annotations(cls).items() if f[0] != "_" and "ClassVar" not in str(type_)]
-        hidden = [f for f in own if not _can_be_attribute(f)]
-        if hidden:
-            raise TypeError(
-                f"{name}: the fields {hidden} have the names of methods that every tuple has; rename them, or make the "
-                'type with `namedarraytuple`, where they are read as x["name"].'
-            )
-        if own:
-            fields = tuple(dict.fromkeys((*cls._fields, *own)))
-            _install_fields(cls, fields, {**cls._field_defaults, **{f: defaults[f] for f in own if f in defaults}})
-        return cls
-
-
-class NamedArrayTuple(tuple, metaclass=_NamedArrayTupleMeta):  # type: ignore[type-arg]  # its items are of any type
+class NamedArrayTuple(tuple):  # type: ignore[type-arg]  # its items are of any type
     """Base of all named array tuples; subclass it with annotated fields, or call `namedarraytuple`.
 
     Iteration, unpacking and `len` go over the fields, as in any named tuple. `x[key]` with a string returns the field
@@ -62,9 +42,28 @@ class NamedArrayTuple(tuple, metaclass=_NamedArrayTupleMeta):  # type: ignore[ty
             agent_info: Any = None
     """
 
+    __slots__ = ()
     _fields: ClassVar[tuple[str, ...]] = ()
     _field_defaults: ClassVar[dict[str, Any]] = {}
     _by_name: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        """Turn the annotated fields of a class into places of the tuple, as `typing.NamedTuple` does.
+
+        Raises:
+            TypeError: if a field has the name of a method that every tuple has.
+        """
+        own = [f for f, type_ in inspect.get_annotations(cls).items() if f[0] != "_" and "ClassVar" not in str(type_)]
+        hidden = [f for f in own if not _can_be_attribute(f)]
+        if hidden:
+            raise TypeError(
+                f"{cls.__name__}: the fields {hidden} have the names of methods that every tuple has; rename them, or "
+                'make the type with `namedarraytuple`, where they are read as x["name"].'
+            )
+        if own:
+            fields = tuple(dict.fromkeys((*cls._fields, *own)))
+            defaults = {f: vars(cls)[f] for f in own if f in vars(cls) and not callable(vars(cls)[f])}
+            _install_fields(cls, fields, {**cls._field_defaults, **defaults})
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Take the fields by position or by name."""
@@ -107,6 +106,12 @@ class NamedArrayTuple(tuple, metaclass=_NamedArrayTupleMeta):  # type: ignore[ty
                 _write(dest, key, src)
             except (IndexError, TypeError, ValueError, RuntimeError) as error:
                 raise self._write_error(i, key, src, error) from error
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(
+            f"{type(self).__name__}: the attribute {name!r} cannot be set; write into a field with "
+            f"`x[{name!r}][:] = value`, or make a new tuple with `x._replace(...)`."
+        )
 
     def __contains__(self, name: object) -> bool:
         return name in self._fields
@@ -234,7 +239,7 @@ def _can_be_attribute(name: str) -> bool:
 
 @cache
 def _type_of(typename: str, fields: tuple[str, ...]) -> type[NamedArrayTuple]:
-    cls: type[NamedArrayTuple] = _NamedArrayTupleMeta(typename, (NamedArrayTuple,), {"__slots__": ()})
+    cls: type[NamedArrayTuple] = type(typename, (NamedArrayTuple,), {"__slots__": ()})
     _install_fields(cls, fields, {})
     cls._by_name = True
     return cls

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import sys
-import textwrap
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import Field, fields, is_dataclass
 from functools import cache
-from itertools import pairwise
 from numbers import Real
 from types import SimpleNamespace
 from typing import Any, ClassVar, Self, TypeVar, cast, get_args, get_type_hints
@@ -329,20 +327,13 @@ def settings_by_group(cls: type) -> dict[str, list[str]]:
 
 @_of_class
 def setting_docs(cls: type) -> dict[str, str]:
-    """Return the docstrings of the fields of a dataclass by name, read from the source of the class and its bases."""
+    """Return the docstrings of the fields of a dataclass by name, as far as its source is there."""
+    from docstring_parser.attrdoc import AttributeDocstrings  # help alone asks for it
+
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__):
-        if "__dataclass_fields__" not in vars(base):
-            continue
-        try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
-        except (OSError, TypeError, SyntaxError):  # there is no source in an interactive session
-            continue
-        for field, text in pairwise(tree.body[0].body):  # type: ignore[attr-defined]
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and _is_text(text):
-                docs[field.target.id] = inspect.cleandoc(text.value.value)
+        if "__dataclass_fields__" in vars(base):
+            with suppress(TypeError, SyntaxError):  # of a class of an interactive session
+                found = AttributeDocstrings().get_attr_docs(base)
+                docs |= {name: inspect.cleandoc(text) for name, (text, *_) in found.items()}
     return docs
-
-
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

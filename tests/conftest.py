@@ -32,6 +32,9 @@ torch.set_num_threads(1)
 WITH_TESTS = ("pytest", "tests.runners.runner_kit", "tests.samplers.row_reference", "tests.vector_toy_envs")
 """What workers import with a class of a test, beside the toys."""
 
+# Pages that draw with pyplot would open windows where there is a screen, and wait for their end.
+os.environ["MPLBACKEND"] = "Agg"
+
 # On a busy machine an example may take seconds, and so may the choice of one.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")

@@ -3,7 +3,8 @@
 python -m tests.mutants ROOM [options of `mutmut run`]
 
 mutmut makes each change that it knows, one at a time, and runs the room's own tests, `tests/<room>`. What no test
-notices is listed at the end, and shown by `mutmut show` in the folder that is named. Nothing of it is kept.
+notices is listed at the end, and shown by `mutmut show` in the folder that is named. Nothing of it is kept. Tests on
+Ray are left out: its cluster does not outlive the fork in which mutmut runs the tests of a change.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ pytest_add_cli_args=
     no:cacheprovider
     -p
     no:xdist
+    -m
+    not ray
 also_copy=
     {copied}
 """

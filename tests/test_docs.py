@@ -36,6 +36,7 @@ from rlpyt.utils.affinity import Affinity
 from tests import names_page, pictures, rooms_drawing
 from tests.drawing import FOLDER, Drawing
 from tests.markdown import PAGES, ROOT, quoted, split, tables
+from tests.pairs import others_nightly
 from tests.toy_envs import CountingEnv
 
 GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
@@ -77,11 +78,13 @@ every_algorithm = pytest.mark.parametrize("AlgoCls", ALGORITHMS, ids=lambda Algo
 # ---- code ----
 
 
-with_blocks = pytest.mark.parametrize(
-    "page", [p for p in PAGES if "```python" in p.read_text() and p != TUTORIAL], ids=lambda page: page.name
-)
+BLOCKS = [page for page in PAGES if "```python" in page.read_text() and page != TUTORIAL]
+LONGEST = ["cookbook.md", "trained_agents.md", "results.md", "stored_data.md", "cma_es.md", "continuous_control.md"]
+LONGEST += ["saved_agents.md", "replicas.md", "value_heads.md", "from_rlmodels.md"]
+"""Nightly: pages whose blocks train for more than two seconds."""
 LONG = {
     **dict.fromkeys(("README.md", "asynchronous.md", "own_environment.md", "replay.md", "samplers.md"), 512),
+    **dict.fromkeys(("first_run.md", "compare_a_loss.md", "read_results.md"), 512),
     **{"from_rlmodels.md": 256, "results.md": 256, "continuous_control.md": 160, "value_heads.md": 160},
     "stored_data.md": 48,
 }
@@ -97,7 +100,9 @@ def shortened(code: str, n_steps: int) -> str:
     return code
 
 
-@with_blocks
+@pytest.mark.parametrize(
+    "page", others_nightly(BLOCKS, [page for page in BLOCKS if page.name not in LONGEST]), ids=lambda page: page.name
+)
 def test_the_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path, run_script: Callable[..., None]) -> None:
     code = split(page)[1]
     script = tmp_path / "page.py"

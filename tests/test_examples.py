@@ -35,8 +35,9 @@ SHORTER = {
     "cmaes_cartpole": ["--sample_mode", "serial"],
 }
 """Options of an example in the suite; without them it is nightly."""
-LIKE_ANOTHER = ("dqn_atari", "r2d1_atari", "ppo_mujoco", "pendulum", "hidden_velocity", "ppo_torchrun")
-"""Nightly: they have the parts of other examples, such as `rainbow_atari`, `ppo_cartpole` and `qpg_mujoco`."""
+LIKE_ANOTHER = ["dqn_atari", "rainbow_atari", "r2d1_atari", "ppo_mujoco", "pendulum", "pendulum_pixels"]
+LIKE_ANOTHER += ["hidden_velocity", "ppo_torchrun"]
+"""Nightly: they have the parts of other examples, such as `dqn_cartpole`, `ppo_cartpole` and `qpg_mujoco`."""
 
 SCRIPTS = [path.stem for path in sorted(EXAMPLES.glob("*.py")) if path.stem not in (*ALONE[1:], *NO_RUN)]
 RUNS = [
@@ -86,6 +87,7 @@ def grid_runs(folder: Path) -> dict[str, Path]:
     return {rate: folder / "data/ppo_cartpole_grid" / rate / "run_0" for rate in ("lr_1e-3", "lr_3e-4")}
 
 
+@pytest.mark.nightly
 def test_the_grid_runs_and_is_found_finished(run_script: Callable[..., None], tmp_path, capsys):
     for text in ("2 finished: ", "of which 2 have finished before"):
         launch(run_script, "grid.py")

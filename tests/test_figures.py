@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import figures
+from experiments import figures, gallery
 from rlpyt.cli.algorithms import ALGORITHMS
 from tests.results.grid_kit import write_run
 
@@ -66,3 +66,12 @@ def test_an_unknown_figure_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit):
         figures.main(["cartpol"])
     assert "there is no figure cartpol; expected some of cartpole" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("folders")
+def test_the_gallery_is_written_with_the_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+    monkeypatch.setattr(gallery, "write_page", lambda: written.append(sorted(figures.PICTURES.glob("*.png"))))
+    write_run(figures.DATA / "cartpole" / "ppo" / "run_0", [(100, 7.0)])
+    assert figures.main(["cartpole", "--report"]) == 0
+    assert written == [[figures.PICTURES / "cartpole.png"]]

@@ -539,7 +539,7 @@ LSTM = dict(Sampler="GpuSampler", Agent="AtariLstmAgent")
 @pytest.mark.parametrize(
     ("script", "options"),
     [
-        (sac, {}),
+        pytest.param(sac, {}, marks=NIGHTLY),
         (a2c, dict(**LSTM, CollectorCls="GpuWaitResetCollector")),
         pytest.param(dqn, {}, marks=NIGHTLY),
         pytest.param(a2c, dict(Sampler="GpuSampler"), marks=NIGHTLY),

@@ -32,8 +32,8 @@ LIMITS = [
     Limit("circles of files", lambda: len(shape.circles(shape.imported())), 0, 0),
     Limit("inner floors of any room", lambda: max(shape.floors(shape.room(r)) for r in shape.rooms()), 8, 8),
     Limit("requests that are told apart by texts", lambda: len(shape.places(shape.tagged_requests)), 0, 0),
-    Limit("metaclasses, and classes that name one", lambda: len(shape.places(shape.is_metaclass)), 2, 0),
-    Limit("reads of source, bytecode or frames", lambda: len(shape.places(shape.reads_code)), 2, 0),
+    Limit("metaclasses, and classes that name one", lambda: len(shape.places(shape.is_metaclass)), 0, 0),
+    Limit("reads of source, bytecode or frames", lambda: len(shape.places(shape.reads_code)), 0, 0),
     Limit("objects whose __dict__ is replaced", lambda: len(shape.places(shape.replaces_dict)), 0, 0),
     Limit("questions whether a method was overridden", lambda: len(shape.places(shape.probes_override)), 0, 0),
 ]

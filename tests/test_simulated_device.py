@@ -12,10 +12,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
-FAMILIES = "PPO and images, VTrace and not LSTM, Rainbow, Munchausen, PQN, IQN and GRU, R2D1, TD3, SAC and LSTM, CrossQ"
+FAMILIES = "PPO and images, VTrace and not LSTM, Rainbow, IQN and GRU, R2D1, SAC and LSTM"
 SOME = "is_strict or replay_on_the_device or simulator or (act and RecurrentCategorical and nested)"
 SOME += f" or (updates and ({FAMILIES.replace(',', ' or')}))"
-"""An update of every family, a replay there, and some agents."""
+"""An update of most families, a replay there, and some agents."""
 
 
 @pytest.mark.timeout(400)

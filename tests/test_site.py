@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from os.path import normpath
 from pathlib import Path
@@ -12,6 +13,7 @@ from packaging.utils import canonicalize_name
 
 from docs.site.docstrings import as_rest, rest_of, settings_tables
 from docs.site.names import homes, short_names, target_of
+from docs.site.notebooks import BLOCK, NOTEBOOKS, as_jupyter, outputs_of, with_outputs
 from docs.site.pages import DOCS, MOVED, OF_PROJECT, algorithms_page, package_page, project_page, shelves, start_page
 from rlpyt.agents import R2d1Agent
 from rlpyt.algos import PPO, R2D1
@@ -112,3 +114,36 @@ def test_the_list_of_algorithms_has_names_metrics_and_schedules() -> None:
     text = algorithms_page()
     assert "``ppo_lstm``" in text
     assert re.search(r"PPO <rlpyt\.algos\.PPO>`\n     - ``loss``.*``clipFraction``.*\n     - .*``ratio_clip``", text)
+
+
+# ---- notebooks ----
+
+
+def test_a_notebook_shows_what_its_blocks_print_their_last_values_and_their_figures() -> None:
+    blocks = [
+        "x = 3\nprint('begun')\nx + 4",
+        "from matplotlib import pyplot as plt\n_ = plt.figure().subplots().set_title('a < b')\nplt.show()",
+        "class Own: ...\nimport pickle\npickle.loads(pickle.dumps(Own)) is Own",
+    ]
+    text = "# Title\n\nWords.\n\n" + "\nMore words.\n\n".join(f"```python\n{block}\n```\n" for block in blocks)
+    outputs = outputs_of([found[1] for found in BLOCK.finditer(text)])
+    assert [output.text for output in outputs] == ["begun\n7\n", "", "True\n"]
+    assert [[one.about for one in output.pictures] for output in outputs] == [[], ["a < b"], []]
+    page = with_outputs(text, outputs)
+    assert page.index("x + 4\n```\n") < page.index(":class: output\n\nbegun\n7\n```\n") < page.index("More words.")
+    assert re.search('<p class="output"><img alt="a &lt; b" src="data:image/png;base64,iVBOR', page)
+    cells = json.loads(as_jupyter(text, outputs))["cells"]
+    assert [cell["cell_type"] for cell in cells] == ["markdown", "code", "markdown", "code", "markdown", "code"]
+    assert cells[1]["source"] == blocks[0]
+    assert cells[1]["outputs"] == [{"output_type": "stream", "name": "stdout", "text": "begun\n7\n"}]
+    assert [*cells[3]["outputs"][0]["data"]] == ["image/png"]
+
+
+def test_a_block_that_fails_ends_the_build_with_its_place() -> None:
+    with pytest.raises(RuntimeError, match=r'(?s)A block has failed.*"block 2", line 1.*ZeroDivisionError'):
+        outputs_of(["x = 0\n", "1 / x\n"])
+
+
+def test_every_page_that_calls_itself_a_notebook_is_run() -> None:
+    called = [page for page in PAGES if page.read_text().partition("\n")[0].endswith("(notebook)")]
+    assert {page.relative_to(DOCS).with_suffix("").as_posix() for page in called} == set(NOTEBOOKS)

@@ -25,6 +25,7 @@ extensions = [
     "docs.site.pages",
     "docs.site.sources",
     "docs.site.docstrings",
+    "docs.site.notebooks",
 ]
 root_doc = "index"
 source_suffix = {".md": "markdown", ".markdown": "markdown", ".rst": "restructuredtext"}
@@ -60,3 +61,4 @@ html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": True}
 copybutton_prompt_text = "$ "
+copybutton_selector = "div[class*=highlight-]:not(.output) > div.highlight > pre"

@@ -240,7 +240,7 @@ class Sampler(ABC):
         """
 
     @abstractmethod
-    def obtain_samples(self, itr: int) -> tuple[Samples, list[TrajInfo]]:
+    def obtain_samples(self, itr: int) -> tuple[Samples, Sequence[TrajInfo]]:
         """Collect one batch.
 
         Returns:

@@ -102,7 +102,7 @@ class DeviceEnv:
         self.device = torch.device("cpu")
         """Of the observations; known after the first reset."""
         self._to_env = _actions_of(self.spaces.action)
-        self._kinds = {name: x for name, x in _kinds(self.spaces.observation, "observation")}
+        self._leaves = dict(_leaves(self.spaces.observation, "observation", self.n))
 
     def reset(self, seed: int) -> Buffer:
         """Begin an episode in every environment; return the first observations as the simulator has them."""
@@ -185,11 +185,11 @@ class DeviceEnv:
             keys = zip(parts, of_keys, strict=True)
             row = [self._part(part, x, f"{name}[{key!r}]", device) for (key, part), x in keys]
             return type(null_value(space))(*row)
-        self._check(name, value, (self.n, *(space.shape or ())), device)
-        if value.is_floating_point() and self._kinds[name] != "f":
+        leaf = self._leaves[name]
+        self._check(name, value, leaf.shape, device)
+        if value.is_floating_point() and not leaf.is_float:
             raise EnvError(f"{self.name}: {name} is {value.dtype}; expected numbers of {space}. Mend the space.")
-        start = getattr(space, "start", 0)
-        return value - torch.as_tensor(start).to(value) if np.any(start) else value
+        return value if leaf.start is None else value - leaf.start.to(value)
 
     def _check(self, name: str, x: Buffer, shape: tuple[int, ...], device: torch.device | None) -> None:
         if not isinstance(x, torch.Tensor):
@@ -206,11 +206,23 @@ class DeviceEnv:
             )
 
 
-def _kinds(space: Space, name: str) -> list[tuple[str, str]]:
-    """Return the kind of number of each part of a space, by name."""
+class _Leaf(NamedTuple):
+    """What is expected of a part of the observations that has no parts."""
+
+    shape: tuple[int, ...]
+    """[B, ...]"""
+    is_float: bool
+    start: torch.Tensor | None
+    """The value that is 0 in row form; None is 0."""
+
+
+def _leaves(space: Space, name: str, n: int) -> list[tuple[str, _Leaf]]:
+    """Return what is expected of each part of a space, by name."""
     if parts := subspaces(space):
-        return [one for key, part in parts for one in _kinds(part, f"{name}[{key!r}]")]
-    return [(name, np.asarray(null_value(space)).dtype.kind)]
+        return [one for key, part in parts for one in _leaves(part, f"{name}[{key!r}]", n)]
+    start = getattr(space, "start", 0)
+    is_float = np.asarray(null_value(space)).dtype.kind == "f"
+    return [(name, _Leaf((n, *(space.shape or ())), is_float, torch.as_tensor(start) if np.any(start) else None))]
 
 
 def _actions_of(space: Space) -> Callable[[Buffer], Buffer]:

@@ -95,7 +95,8 @@ class RowsOfTraining(Rows):
     def add(self, itr: int, traj_infos: Sequence[TrajInfo]) -> None:
         """Keep the last trajectories."""
         self._new_completed_trajs += len(traj_infos)
-        self._last.extend((itr, info) for info in traj_infos)
+        # Those of a device are made when they are looked at, and thousands end in a batch.
+        self._last.extend((itr, info) for info in traj_infos[-self._window :])
 
     def write(self, n_done: int) -> None:
         """Write one row."""

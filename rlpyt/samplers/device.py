@@ -179,7 +179,7 @@ class DeviceSampler(Settings, Sampler):
 
     # ---- work ----
 
-    def obtain_samples(self, itr: int) -> tuple[Samples, list[TrajInfo]]:
+    def obtain_samples(self, itr: int) -> tuple[Samples, Sequence[TrajInfo]]:
         """Collect one batch; the rows are on the device of the environments; see `rlpyt.core.Sampler.obtain_samples`.
 
         Raises:
@@ -261,12 +261,16 @@ class DeviceSampler(Settings, Sampler):
         return entries
 
     def diagnostics(self) -> dict[str, float]:
-        """Return how many truncated episodes since the last call had no final observation, where they have none."""
+        """Return the means of what the simulator logs, and how many truncated episodes had no final observation.
+
+        Both are since the last call; the second is there for simulators that have none.
+        """
         collector = self._running()
-        if not collector.env.ends.estimated:
-            return {}
-        n, self._estimated_before = collector.n_estimated - self._estimated_before, collector.n_estimated
-        return {"EstimatedFinals": n}
+        numbers = collector.log.take()
+        if collector.env.ends.estimated:
+            numbers["EstimatedFinals"] = collector.n_estimated - self._estimated_before
+            self._estimated_before = collector.n_estimated
+        return numbers
 
     # ---- state ----
 

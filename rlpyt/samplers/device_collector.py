@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import overload
 
+import numpy as np
 import torch
 
 from rlpyt.core import Actor, Agent
@@ -21,7 +25,7 @@ from rlpyt.utils.arrays import (
     torchify_buffer,
 )
 
-_N_CHECKS = 5
+_N_CHECKS = 3
 
 
 class DeviceRows:
@@ -102,11 +106,75 @@ def _at(buffer: Buffer, t: Buffer) -> Buffer:
     return buffer_func(buffer, lambda x: x[t])
 
 
+class TrajTable(Sequence[TrajInfo]):
+    """Statistics of trajectories, of which each is made anew when it is looked at: the log looks at the last ones.
+
+    Args:
+        table: [M, K], a row for each.
+        make: makes the statistics of one from its row.
+    """
+
+    def __init__(self, table: np.ndarray, make: Callable[[np.ndarray], TrajInfo]) -> None:
+        self._table, self._make = table, make
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @overload
+    def __getitem__(self, which: int) -> TrajInfo: ...
+
+    @overload
+    def __getitem__(self, which: slice) -> list[TrajInfo]: ...
+
+    def __getitem__(self, which: int | slice) -> TrajInfo | list[TrajInfo]:
+        rows = self._table[which]
+        return [self._make(row) for row in rows] if isinstance(which, slice) else self._make(rows)
+
+
+class SimulatorLog:
+    """Means of the numbers that a simulator logs: the dictionary `log` in the info of a step, as rsl_rl has it.
+
+    Numbers on a device are added up there, and are fetched by `take` alone.
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, ...], torch.Tensor] = {}
+        self._counts: dict[tuple[str, ...], int] = {}
+        self._names: set[str] = set()
+
+    def add(self, log: Mapping[str, float | torch.Tensor]) -> None:
+        """Add the numbers of a step; of a tensor it is the mean."""
+        tensors = {name: x for name, x in log.items() if isinstance(x, torch.Tensor)}
+        numbers = {name: float(x) for name, x in log.items() if name not in tensors}
+        if numbers:
+            self._add(tuple(numbers), torch.tensor(list(numbers.values()), dtype=torch.float64))
+        if tensors:
+            means = [x.double().mean() if x.dim() else x for x in tensors.values()]
+            self._add(tuple(tensors), torch.stack(means).double())
+
+    def _add(self, names: tuple[str, ...], x: torch.Tensor) -> None:
+        self._sums[names] = self._sums[names] + x if names in self._sums else x
+        self._counts[names] = self._counts.get(names, 0) + 1
+
+    def take(self) -> dict[str, float]:
+        """Return the means since the last call by column; NaN for a name that did not come again."""
+        totals = {name: (0.0, 0) for name in sorted(self._names)}
+        for names, sums in self._sums.items():
+            for name, x in zip(names, sums.tolist(), strict=True):
+                total, n = totals.get(name, (0.0, 0))
+                totals[name] = total + x, n + self._counts[names]
+        self._names |= set(totals)
+        self._sums.clear()
+        self._counts.clear()
+        return {f"Env/{name.strip('/')}": total / n if n else math.nan for name, (total, n) in totals.items()}
+
+
 class DeviceCollector:
     """Steps a batched environment with an agent on its device, batch after batch.
 
-    Inside a batch nothing waits for the device, unless the environment does. After it one wait tells how many episodes
-    have ended, and one copy brings their statistics and what was wrong.
+    Inside a batch nothing waits for the device, unless the environment does. After it the host
+    waits to learn which episodes have ended or were truncated, and one copy brings their statistics and what was
+    wrong.
 
     Args:
         agent: acts.
@@ -149,6 +217,7 @@ class DeviceCollector:
         bootstrap = torch.zeros(1, B, device=device) if values else None
         final_value = torch.zeros(T, B, device=device) if values else None
         self.samples = rows.samples(bootstrap, bootstrap_inputs=values, final_value=final_value)
+        self.log = SimulatorLog()
         self.n_estimated = 0
         """Truncated episodes so far for whose final observation the one before it stood."""
 
@@ -163,7 +232,7 @@ class DeviceCollector:
         self._weight.fill_(1.0)
 
     @torch.no_grad()
-    def collect(self, itr: int) -> list[TrajInfo]:
+    def collect(self, itr: int) -> Sequence[TrajInfo]:
         """Fill the rows, and return the trajectories that were completed, in order.
 
         Raises:
@@ -178,12 +247,12 @@ class DeviceCollector:
                 _copy(row.action, action)
                 _copy(row.agent_info, agent_info)
                 self._finish(t, row, self.env.step(action))
-            done = rows.terminated | rows.truncated
-            # The one place where this process waits for the device: the copy below has nothing more to wait for.
+            done, cut = rows.terminated | rows.truncated, rows.truncated & ~rows.terminated
+            # Here this process waits for the device, and there is little to wait for afterwards.
             at = done.nonzero().unbind(1)
             if self._values:
-                self._record_values(*at)
-        return self._completed(itr, done, *at)
+                self._record_values(*cut.nonzero().unbind(1))
+        return self._completed(itr, done, cut, *at)
 
     def _finish(self, t: int, row: _Row, step: DeviceStep) -> None:
         """Write what a step gave, and what the agent sees next."""
@@ -202,6 +271,8 @@ class DeviceCollector:
         if row.env_info is not None:
             for key, leaf in row.env_info.items():
                 leaf.copy_(self._from_info(step, key))
+        if step.info.get("log"):
+            self.env.called("adding up the numbers of log in info", self.log.add, step.info["log"])
         if self._score is not None:
             self._score[t].copy_(self._from_info(step, "game_score"))
         if self._success is not None:
@@ -220,7 +291,7 @@ class DeviceCollector:
         return x
 
     def _record_values(self, t: torch.Tensor, b: torch.Tensor) -> None:
-        """Record the values of the row after the batch, and of the final observations of rows [M]."""
+        """Record the values of the row after the batch, and of the final observations of truncated rows [M]."""
         rows, agent = self.rows, self.samples.agent
         agent.bootstrap_value[0] = self.actor.value(*rows.inputs[-1])
         agent.final_value.zero_()
@@ -228,13 +299,13 @@ class DeviceCollector:
             row = rows.inputs[t, b]
             rnn_state = _at(rows.agent_info.prev_rnn_state, (t, b)) if self.agent.recurrent else None
             following = AgentInputs(*(_at(x, (t, b)) for x in (rows.final_observation, rows.action, rows.reward)))
-            value = self.actor.value_after(row, rnn_state, following)
-            is_cut = rows.truncated[t, b] & ~rows.terminated[t, b]
-            agent.final_value[t, b] = torch.where(is_cut, value.float(), 0.0)
+            agent.final_value[t, b] = self.actor.value_after(row, rnn_state, following).float()
 
     # ---- statistics ----
 
-    def _completed(self, itr: int, done: torch.Tensor, t: torch.Tensor, b: torch.Tensor) -> list[TrajInfo]:
+    def _completed(
+        self, itr: int, done: torch.Tensor, cut: torch.Tensor, t: torch.Tensor, b: torch.Tensor
+    ) -> Sequence[TrajInfo]:
         """Return the trajectories that ended with rows [M]; refuse rows of which something is wrong."""
         of_rows = self._sums_of_rows(done)[t, :, b]
         columns = [t[:, None], b[:, None], of_rows]
@@ -242,19 +313,18 @@ class DeviceCollector:
             columns.append(self._success[t, b, None])
         table = torch.cat([x.double() for x in columns], 1)
         # One copy for all; numbers of steps and places are whole in float64.
-        checks, ended = torch.cat([self._checks(), table.flatten()]).cpu().split([_N_CHECKS, table.numel()])
-        self._refuse(*checks.long().tolist())
-        return list(self._traj_infos(itr, ended.view(table.shape).tolist()))
+        checks, ended = torch.cat([self._checks(cut), table.flatten()]).cpu().split([_N_CHECKS, table.numel()])
+        self._refuse(cut, *checks.tolist())
+        return TrajTable(ended.view(table.shape).numpy(), partial(self._traj_info, itr))
 
-    def _traj_infos(self, itr: int, table: list[list[float]]) -> Iterator[TrajInfo]:
-        new, ranks, names = self._new_traj_info, self.ranks, self.other_statistics
-        for t, b, length, return_, nonzero, discounted, *others in table:
-            info = new()
-            info.Length, info.Return, info.NonzeroRewards = int(length), return_, int(nonzero)
-            info.DiscountedReturn, info.ended_at = discounted, (itr, int(t), ranks[int(b)])
-            for name, x in zip(names, others, strict=True):
-                info[name] = x
-            yield info.terminate(None)
+    def _traj_info(self, itr: int, row: np.ndarray) -> TrajInfo:
+        t, b, length, return_, nonzero, discounted, *others = row.tolist()
+        info = self._new_traj_info()
+        info.Length, info.Return, info.NonzeroRewards = int(length), return_, int(nonzero)
+        info.DiscountedReturn, info.ended_at = discounted, (itr, int(t), self.ranks[int(b)])
+        for name, x in zip(self.other_statistics, others, strict=True):
+            info[name] = x
+        return info.terminate(None)
 
     def _sums_of_rows(self, done: torch.Tensor) -> torch.Tensor:
         """Return the sums [T, K, B] over the steps of its episode up to each row; keep those of the open episodes."""
@@ -274,40 +344,42 @@ class DeviceCollector:
         self._sums, self._weight = sums, weight
         return x
 
-    def _checks(self) -> torch.Tensor:
-        """Return what was wrong in the batch, as numbers [5] float64.
+    def _checks(self, cut: torch.Tensor) -> torch.Tensor:
+        """Return three numbers of the batch, float64, that tell whether something is wrong.
 
-        They are how many environments gave numbers that are not finite, and which is the first; the same of those
-        without a final observation; and how many episodes were truncated.
+        They are one that is not finite if any observation or reward is not, and else seldom; the truncated rows `cut`
+        [T, B] without a final observation; and all truncated rows.
         """
         rows = self.rows
-        cut = rows.truncated & ~rows.terminated
-        wrong = ~rows.reward.isfinite()
-        leaves = zip(buffer_leaves(rows.inputs.observation), buffer_leaves(rows.final_observation), strict=True)
-        for x, final in leaves:
-            if x.is_floating_point():
-                wrong |= _not_finite(x[1:])
-                wrong |= _not_finite(final) & cut
-        missing = rows.missing & cut
-        numbers = [y for x in (wrong.any(0), missing.any(0)) for y in (x.sum(), x.int().argmax())]
-        return torch.stack([*numbers, cut.sum()]).double()
+        leaves = [rows.reward, *buffer_leaves(rows.inputs.observation), *buffer_leaves(rows.final_observation)]
+        mean = torch.stack([x.mean() for x in leaves if x.is_floating_point()]).sum()
+        return torch.stack([x.double() for x in (mean, (rows.missing & cut).sum(), cut.sum())])
 
-    def _refuse(self, n_wrong: int, wrong: int, n_missing: int, missing: int, n_cut: int) -> None:
-        name = self.env.name
+    def _refuse(self, cut: torch.Tensor, mean: float, n_missing: float, n_cut: float) -> None:
+        rows, name = self.rows, self.env.name
         if n_missing:
+            missing = _places(rows.missing & cut)
             raise EnvError(
-                f"{name}: an episode of environment {missing} was truncated ({n_missing} environments had such an end "
-                "in this batch), and info had no final_obs for it; expected the observation that the last action led "
-                "to. Let the simulator hand it over (docs/howto/device_simulators.md has the setting of each), or give "
-                'ends="last_observation", which takes the one before it.'
+                f"{name}: an episode of environment {missing[0]} was truncated ({len(missing)} environments had such "
+                "an end in this batch), and info had no final_obs for it; expected the observation that the last "
+                "action led to. Let the simulator hand it over (docs/howto/device_simulators.md has the setting of "
+                'each), or give ends="last_observation", which takes the one before it.'
             )
-        if n_wrong:
+        if not math.isfinite(mean) and (wrong := self._wrong(cut)):
             raise EnvError(
-                f"{name}: environment {wrong} gave an observation or a reward that is not finite ({n_wrong} "
+                f"{name}: environment {wrong[0]} gave an observation or a reward that is not finite ({len(wrong)} "
                 "environments did in this batch); expected numbers. Look for an unstable simulation, such as a state "
                 "that should have terminated the episode."
             )
-        self.n_estimated += n_cut if self.env.ends.estimated else 0
+        self.n_estimated += int(n_cut) if self.env.ends.estimated else 0
+
+    def _wrong(self, cut: torch.Tensor) -> list[int]:
+        """Return the environments of which a number is not finite; of final observations those of `cut` count."""
+        rows = self.rows
+        wrong = [_not_finite(rows.reward)]
+        for x, final in zip(*map(buffer_leaves, (rows.inputs.observation, rows.final_observation)), strict=True):
+            wrong += [_not_finite(x), _not_finite(final) & cut]
+        return _places(torch.cat(wrong))
 
     # ---- state ----
 
@@ -332,6 +404,12 @@ class DeviceCollector:
         _copy(buffer_leaves(self.rows.inputs[-1]), tuple(state_dict["after"]))
         _copy([self._sums, self._weight], tuple(state_dict["open"]))
         return 0
+
+
+def _places(where: torch.Tensor) -> list[int]:
+    """Return the environments for which a row of `where` [N, B] is True."""
+    places: list[int] = where.any(0).nonzero().squeeze(1).tolist()
+    return places
 
 
 def _not_finite(x: torch.Tensor) -> torch.Tensor:

@@ -130,7 +130,8 @@ def test_a_recurrent_agent_remembers_the_cue_and_another_cannot(recurrent):
     assert end(curve, 5) > 0.95 if recurrent else 0.4 < end(curve, 10) < 0.6
 
 
-@pytest.mark.parametrize("recurrent", others_nightly([True, False], [True]))
+@pytest.mark.nightly
+@pytest.mark.parametrize("recurrent", [True, False])
 def test_a_q_learner_on_policy_remembers_the_cue_and_another_cannot(recurrent):
     algo = PQN(discount=0.97, learning_rate=5e-3, q_lambda=0.9, minibatches=4, epochs=4, eps_steps=8000)
     agent = PqnAgent(

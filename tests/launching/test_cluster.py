@@ -29,6 +29,7 @@ from rlpyt.launching.job import RunOfJob
 from rlpyt.launching.job_files import JobFiles
 from rlpyt.slurm import JobState
 from tests.launching.kit import ONE, QUICK, script, starts, wait_until, when
+from tests.pairs import crossed
 
 submitit = pytest.importorskip("submitit")
 TERM, INT, USR1, USR2 = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2
@@ -371,8 +372,7 @@ def test_a_controller_that_is_away_or_wrong_for_a_while_fails_no_run(launcher, m
     assert launcher.files.exit_code(token) is None
 
 
-@pytest.mark.parametrize("is_known", [True, False], ids=["its number is known", "its launcher died before"])
-@pytest.mark.parametrize("has_begun", [True, False])
+@pytest.mark.parametrize(("is_known", "has_begun"), crossed([True, False], [True, False], strength=1))
 def test_the_next_launcher_adopts_the_job_of_one_that_was_killed(launcher, programs, is_known, has_begun):
     """A job that waits and that nobody knows loses its run, and another one is submitted."""
     token = launcher.submit()

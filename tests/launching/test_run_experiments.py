@@ -21,6 +21,7 @@ from rlpyt.launching.grid import held_grid, runs_of_grid
 from rlpyt.launching.local import LocalSlots
 from rlpyt.launching.table import GridTable
 from tests.launching.kit import ONE, QUICK, SLOW, TWO, script, starts, wait_until, when
+from tests.pairs import others_nightly
 
 CORES = sorted(os.sched_getaffinity(0))
 CODE = f"{min(2, len(CORES))}aut"
@@ -174,7 +175,11 @@ def _no_signal_is_ignored():
 
 @pytest.mark.usefixtures("_no_signal_is_ignored")
 @pytest.mark.parametrize(
-    ("signum", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 85), (signal.SIGHUP, 85), (signal.SIGUSR1, 85)]
+    ("signum", "expected"),
+    others_nightly(
+        [(signal.SIGINT, 130), (signal.SIGTERM, 85), (signal.SIGHUP, 85), (signal.SIGUSR1, 85)],
+        [(signal.SIGINT, 130), (signal.SIGUSR1, 85)],
+    ),
 )
 def test_a_signal_lets_the_runs_save_their_work_and_tells_how_to_go_on(tmp_path, signum, expected):
     when(lambda: has_started(tmp_path), lambda: os.kill(os.getpid(), signum))

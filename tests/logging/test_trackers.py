@@ -169,6 +169,7 @@ def test_a_missing_package_is_refused_with_its_extra(Sink, package, monkeypatch)
         Sink("mine")
 
 
+@pytest.mark.nightly
 def test_mlflow_has_settings_of_any_name_all_rows_and_the_outcome(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow", reason="needs the extra mlflow")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # without SQL

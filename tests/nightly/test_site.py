@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -11,6 +12,7 @@ from urllib.parse import quote, unquote
 
 import pytest
 
+from docs.site.notebooks import DOCS, NOTEBOOKS
 from tests.markdown import PAGES, ROOT
 from tests.names_page import names_by_package
 from tests.nightly.browser import PROGRAM, Browser
@@ -28,7 +30,7 @@ QUESTIONS = {
     "How do I use a GPU?": ("GPU", "howto/cookbook"),
     "How do I load and play a trained agent?": ("trained agent play", "start/trained_agents"),
     "How do I send a run to Weights and Biases?": ("wandb", "howto/logging"),
-    "How do I run several seeds and plot them?": ("seeds plot", "howto/results"),
+    "How do I run several seeds and plot them?": ("seeds plot", "howto/read_results"),
     "How do I mask actions?": ("action mask", "howto/own_environment"),
 }
 """A newcomer's ten questions, what to search for, and the page that must be among the first results."""
@@ -116,6 +118,17 @@ def test_moved_pages_lead_to_the_new_ones() -> None:
     assert 'url=howto/own_environment.html"' in text
 
 
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebooks_have_outputs_and_a_file_for_jupyter(name: str) -> None:
+    text = (SITE / f"{name}.html").read_text()
+    assert text.count('class="output') >= 3
+    assert 'src="data:image/png;base64,' in text
+    notebook = json.loads((SITE / f"{name}.ipynb").read_text())
+    assert notebook["nbformat"] == 4
+    assert sum(len(cell.get("outputs", ())) for cell in notebook["cells"]) >= 3
+    assert f'href="{Path(name).name}.ipynb"' in text
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with Browser() as opened:
@@ -138,7 +151,42 @@ def test_the_search_answers_a_newcomers_question_from_files(browser: Browser, wo
     assert page in found(browser, words)[:FIRST]
 
 
-LOOKED_AT = ("index", "reference/algorithms/ppo", "reference/api/rlpyt.algos", "howto/replay", "search")
+WITH_PICTURES = sorted(
+    page.relative_to(DOCS).with_suffix("").as_posix()
+    for page in PAGES
+    if ".svg)" in page.read_text() and page.parent != ROOT
+)
+
+
+@with_browser
+@pytest.mark.parametrize("name", WITH_PICTURES)
+def test_the_words_of_pictures_can_be_read_on_a_phone(browser: Browser, name: str) -> None:
+    browser.open(f"{SITE.as_uri()}/{name}.html", 390, 844)
+    drawn = "[...document.querySelectorAll('.content img[src$=\".svg\"]')]"
+    assert set(browser.evaluate(f"{drawn}.map(image => image.width / image.naturalWidth)")) == {1}
+    # The paragraph scrolls, and not the page.
+    assert set(browser.evaluate(f"{drawn}.map(image => getComputedStyle(image.parentNode).overflowX)")) == {"auto"}
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+@with_browser
+def test_pictures_are_dark_where_the_button_of_the_page_says_so(browser: Browser) -> None:
+    browser.open(f"{SITE.as_uri()}/{WITH_PICTURES[0]}.html", dark=False)
+    for theme in ("dark", "light"):
+        browser.evaluate(f"document.body.dataset.theme = '{theme}'")
+        scheme = "getComputedStyle(document.querySelector('.content img[src$=\".svg\"]')).colorScheme"
+        assert browser.evaluate(scheme) == theme
+
+
+LOOKED_AT = (
+    "start/gallery",
+    "start/first_run",
+    "index",
+    "reference/algorithms/ppo",
+    "reference/api/rlpyt.algos",
+    "howto/replay",
+    "search",
+)
 
 
 @with_browser

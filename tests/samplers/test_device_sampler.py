@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -21,6 +21,7 @@ from rlpyt.samplers import DeviceSampler, SerialSampler, TrajInfo
 from rlpyt.types import BatchSpec, Run, Samples
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from tests.batched_envs import Batched, CartPole, Pendulum, Single
+from tests.pairs import others_nightly
 
 DIALECTS = ("final_obs", "final_observation", "reset_mask", "env_ids")
 T = 24
@@ -266,6 +267,48 @@ def test_what_simulators_do_wrong_is_an_error_that_says_what(case: str) -> None:
         collected(DeviceSampler(Wrong, dict(change=change), T, 4), GaussianPgAgent())
 
 
+def test_a_first_observation_that_is_not_finite_is_an_error_that_names_its_environment() -> None:
+    class Begins(CartPole):
+        def reset(self, **kwargs: Any) -> Any:
+            observation, info = super().reset(**kwargs)
+            return observation.index_fill(0, torch.tensor(2), torch.nan), info
+
+    with pytest.raises(EnvError, match=r"environment 2 gave .* not finite \(1 env"):
+        collected(DeviceSampler(Begins, {}, T, 4), Greedy())
+
+
+def test_a_final_observation_may_be_anything_where_no_episode_was_truncated() -> None:
+    class Elsewhere(Pendulum):
+        def step(self, action: Any) -> Any:
+            *first, info = super().step(action)
+            info["final_obs"][~first[3]] = torch.nan
+            return *first, info
+
+    (samples, *_), *_ = collected(DeviceSampler(Elsewhere, dict(limit=7), T, 4), GreedyGaussian())
+    assert samples.env.final_observation.isnan().any()
+    assert samples.agent.final_value.isfinite().all()
+
+
+def test_trajectories_are_made_when_they_are_looked_at_and_the_log_looks_at_its_window() -> None:
+    made = []
+
+    class Counted(TrajInfo):
+        def terminate(self, observation: Any) -> TrajInfo:
+            made.append(self)
+            return super().terminate(observation)
+
+    sampler = DeviceSampler(CartPole, dict(limit=9), T, 50, TrajInfoCls=Counted)
+    _, infos, _ = collected(sampler, Greedy(model_kwargs=SMALL))
+    assert len(infos) == len(made) > 50  # by `collected`, which looks at all
+    table = sampler.obtain_samples(1)[1]
+    assert [x.ended_at for x in table[-3:]] == [x.ended_at for x in table][-3:]
+    assert table[-1].Length == table[len(table) - 1].Length
+    made.clear()
+    runner = MinibatchRl(A2C(), Greedy(model_kwargs=SMALL), sampler, n_steps=3 * T * 50, log_traj_window=4, seed=1)
+    runner.train()
+    assert len(made) == 1 + 3 * 4  # one whose values are checked at first
+
+
 def test_an_observation_that_is_a_view_of_the_last_step_changes_no_row() -> None:
     """`Batched` writes one buffer again in every step."""
     (samples, *_), *_ = collected(DeviceSampler(Pendulum, {}, T, 2), GaussianPgAgent())
@@ -349,6 +392,45 @@ def test_dictionaries_info_scores_and_successes_are_taken_in() -> None:
     assert not samples.agent.prev_action.b[7].any()
 
 
+class Logs(Pendulum):
+    """With a dictionary `log`: a number, a tensor of no dimension that is written again, and one that seldom comes."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self.n, self.height = 0, torch.zeros(())
+
+    def step(self, action: Any) -> Any:
+        *first, info = super().step(action)
+        self.n += 1
+        self.height.fill_(10 * self.n)
+        info["log"] = {"/Reward/tracking": float(self.n), "height": self.height}
+        if self.n == 6:
+            info["log"] = {"falls": torch.tensor([1, 2]), "height": torch.tensor(0)}
+        return *first, info
+
+
+def test_the_log_of_a_simulator_is_logged_as_means_over_steps() -> None:
+    sampler = DeviceSampler(Logs, {}, 4, 2)
+    collected(sampler, GaussianPgAgent(model_kwargs=SMALL))  # steps 2 to 5, after the one that is tried
+    assert sampler.diagnostics() == {"Env/Reward/tracking": 3.5, "Env/height": 35.0}
+    sampler.obtain_samples(1)  # 6 to 9
+    assert sampler.diagnostics() == {"Env/Reward/tracking": 8.0, "Env/falls": 1.5, "Env/height": (70 + 80 + 90) / 4}
+    sampler.obtain_samples(2)
+    numbers = sampler.diagnostics()
+    assert np.isnan(numbers.pop("Env/falls"))
+    assert numbers == {"Env/Reward/tracking": 11.5, "Env/height": 115.0}
+
+
+def test_a_log_that_is_no_numbers_is_refused() -> None:
+    class Talks(Pendulum):
+        def step(self, action: Any) -> Any:
+            *first, info = super().step(action)
+            return *first, info | {"log": {"state": "standing"}}
+
+    with pytest.raises(EnvError, match=r"Talks: adding up the numbers of log in info raised ValueError: .*standing"):
+        collected(DeviceSampler(Talks, {}, T, 2), GaussianPgAgent())
+
+
 def test_an_evaluation_runs_whole_episodes_and_touches_no_training() -> None:
     sampler = DeviceSampler(
         CartPole, dict(limit=30), T, 4, eval_n_envs=3, eval_max_trajectories=5, eval_env_overrides=dict(limit=50)
@@ -370,6 +452,39 @@ def test_an_evaluation_runs_whole_episodes_and_touches_no_training() -> None:
     collected(cut, CategoricalPgAgent(model_kwargs=SMALL))
     result = cut.evaluate_agent(0)
     assert (result.steps, result.unfinished, result.traj_infos) == (12, 5, [])
+
+
+class Seeded(CartPole):
+    """Notes the seeds; its episodes do not depend on them."""
+
+    seeds: ClassVar[list[int | None]] = []
+
+    def reset(self, *args: Any, seed: int | None = None, **kwargs: Any) -> Any:
+        self.seeds.append(seed)
+        return super().reset(*args, seed=seed, **kwargs)
+
+
+def test_an_evaluation_is_that_of_its_iteration_and_its_mode() -> None:
+    sampler = DeviceSampler(Seeded, dict(limit=100), T, 4, eval_n_envs=6)
+    collected(sampler, CategoricalPgAgent(model_kwargs=SMALL))
+    Seeded.seeds.clear()
+    of_2, of_3, of_2_again = ([dict(x) for x in sampler.evaluate_agent(itr).traj_infos] for itr in (2, 3, 2))
+    best_2, best_3 = ([dict(x) for x in sampler.evaluate_agent(itr, deterministic=True).traj_infos] for itr in (2, 3))
+    assert of_2 == of_2_again
+    lengths = [[x["Length"] for x in infos] for infos in (of_2, of_3, best_2, best_3)]
+    assert lengths[0] != lengths[1], "actions are drawn anew in each iteration"
+    assert lengths[0] != lengths[2] == lengths[3], "the best actions are the same in each"
+    a, b, *others = Seeded.seeds
+    assert a != b
+    assert others == [a, a, b]
+
+
+@pytest.mark.parametrize(("limit", "n_completed"), [(4, 3), (5, 0)])
+def test_an_evaluation_counts_what_ends_within_its_steps(limit: int, n_completed: int) -> None:
+    sampler = DeviceSampler(CartPole, dict(limit=limit), T, 4, eval_n_envs=3, eval_max_steps=3 * 4)
+    collected(sampler, CategoricalPgAgent(model_kwargs=SMALL))
+    result = sampler.evaluate_agent(0)
+    assert (len(result.traj_infos), result.unfinished, result.steps) == (n_completed, 3 - n_completed, 12)
 
 
 class Saved(CartPole):
@@ -430,7 +545,7 @@ LEARNS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("kind", LEARNS)
+@pytest.mark.parametrize("kind", others_nightly(LEARNS, ("PPO",)))
 def test_cart_pole_is_learned(kind: str) -> None:
     algo, agent = LEARNS[kind]()
     sampler = DeviceSampler(CartPole, dict(limit=100), 32, 16)

@@ -24,6 +24,7 @@ from rlpyt.spaces import null_value
 from rlpyt.types import BatchSpec, Run
 from rlpyt.utils.compute import torch_threads
 from rlpyt.utils.seeds import Role, stream_seed
+from tests.pairs import others_nightly
 from tests.samplers.sampler_kit import (
     EACH,
     SAMPLERS,
@@ -245,10 +246,14 @@ def test_a_game_of_several_lives_is_one_trajectory(kind, EnvCls):
     assert [vars(info)["GameScore"] for info in result.traj_infos] == [10 * info.Return for info in result.traj_infos]
 
 
+AROUND_EVALUATIONS = [
+    *((*case, CountingEnv, False) for case in with_either(TWO_OF_EACH)),
+    *((kind, True, LifeVectorEnv, waits) for kind, waits in with_either(NATIVE)),
+]
+
+
 @pytest.mark.parametrize(
-    ("kind", "recurrent", "EnvCls", "waits"),
-    [(*case, CountingEnv, False) for case in with_either(TWO_OF_EACH)]
-    + [(kind, True, LifeVectorEnv, waits) for kind, waits in with_either(NATIVE)],
+    ("kind", "recurrent", "EnvCls", "waits"), others_nightly(AROUND_EVALUATIONS, AROUND_EVALUATIONS[1::2])
 )
 def test_training_goes_on_as_if_there_had_been_no_evaluation(kind, recurrent, EnvCls, waits):
     options: dict[str, Any] = dict(T=4, B=3, max_decorrelation_steps=3, bootstrap_value=True, mid_batch_reset=not waits)
