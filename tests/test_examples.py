@@ -10,8 +10,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
+import torch
 
 from rlpyt import agents, algos
 from rlpyt.envs import EnvError
@@ -117,6 +121,31 @@ def test_example_runs(run, run_script: Callable[..., None], tmp_path):
     script, *options = run
     run_script(EXAMPLES / f"{script}.py", "--smoke", *options)
     check_run(tmp_path)
+
+
+def test_the_pendulum_in_tensors_is_that_of_gymnasium():
+    tensors = runpy.run_path(str(EXAMPLES / "device_pendulum.py"))["Pendulum"](1)
+    env: Any
+    env, rng = gymnasium.make("Pendulum-v1"), np.random.default_rng(0)
+    for seed in range(2):
+        env.reset(seed=seed)
+        tensors.reset(seed=seed)
+        for _ in range(200):
+            # From the same state at each step, as the error of float32 grows.
+            tensors.angle, tensors.speed = torch.tensor(env.unwrapped.state[:, None], dtype=torch.float32)
+            torque = rng.uniform(-2, 2, 1).astype(np.float32)
+            observation, reward, terminated, truncated, _ = env.step(torque)
+            *_, own_reward, own_terminated, own_truncated, info = tensors.step(torch.as_tensor(torque)[None])
+            np.testing.assert_allclose(info["final_obs"][0], observation, atol=1e-5)
+            assert float(own_reward) == pytest.approx(reward, abs=1e-4)
+            assert (bool(own_terminated), bool(own_truncated)) == (terminated, truncated)
+
+
+@pytest.mark.nightly
+def test_the_pendulum_in_tensors_is_solved(run_script: Callable[..., None], tmp_path, capsys):
+    run_script(EXAMPLES / "device_pendulum.py")
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert float(last.split()[-1]) > -200, last
 
 
 def test_a_run_is_rendered(run_script: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]):

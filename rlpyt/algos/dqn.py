@@ -142,7 +142,8 @@ class DQN(ReplaySettings, EpsilonSettings, RlAlgorithm[QAgent]):
                 f"{name}: munchausen is set, and the agent's value_head {agent.values} follows one action's return; "
                 'expected "expectation", "two_hot" or "hl_gauss". Use QRDQN or IQN for quantiles.'
             )
-        self.new_errors = NewErrors(self) if has_input_priorities(self) else None
+        # New rows on a device have the largest priority so far.
+        self.new_errors = NewErrors(self) if has_input_priorities(self) and run.final_rows else None
         self.feed: ReplayFeed = ReplayFeed(self, run, self.new_errors)
         self.target: Target | None = self.TargetCls(self.feed)
 

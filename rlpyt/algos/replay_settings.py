@@ -419,7 +419,7 @@ def make_replay(
 
 
 _NOT_ON_DEVICE = (
-    *("batch_T", "hindsight", "stored_data", "replay_folder", "ReplayCls", "IndexCls", "ReadingCls"),
+    *("hindsight", "stored_data", "replay_folder", "ReplayCls", "IndexCls", "ReadingCls"),
     *("input_priorities", "unique_draws", "default_priority", "prefetch"),
 )
 """Settings that a replay on the device of its rows does not have."""
@@ -438,13 +438,15 @@ def make_device_replay(
     if given:
         raise ValueError(
             f"{type(settings).__name__}: {', '.join(given)} set, and the rows are on the device of the environments "
-            "(DeviceSampler), whose replay has n-step transitions, drawn uniformly or by priorities; expected none. "
+            "(DeviceSampler), whose replay draws transitions or sequences, uniformly or by priorities; expected none. "
             "Leave them out, or use SerialSampler or CpuSampler."
         )
     hyper, device = algo.hyper(0), torch.empty(0, device=algo.agent.device).device
+    sequences = cast(Sequences, _reading(settings, True, rng)) if algo.agent.recurrent else None
+    interval = 1 if sequences is None else sequences.interval
     replay = DeviceReplay(
-        example,
-        n_steps,
+        example if settings.store_rnn_state_interval else example._replace(prev_rnn_state=None),
+        math.ceil(n_steps / interval) * interval,
         B,
         device,
         null_action(algo.agent.env_spaces.action),
@@ -453,6 +455,7 @@ def make_device_replay(
         generator=torch.Generator(device).manual_seed(int(rng.integers(2**62))),
         alpha=hyper.pri_alpha if settings.prioritized_replay else None,
         beta=hyper.pri_beta,
+        sequences=sequences,
     )
     replay.divides_by_largest = algo.global_rows.alone
     return replay

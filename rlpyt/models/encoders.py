@@ -293,8 +293,8 @@ def make_value_encoder(
     there = [key for key, _ in subspaces(space)] if isinstance(space, spaces.Dict) else []
     if not set(keys) < set(there):
         raise ValueError(
-            f"Making a model: value_only is {list(keys)}, and the observation has the keys {there}; expected some of "
-            "them, and another that the policy sees."
+            f"Making a model: value_only is {keys!r}, and the observation has the keys {there}; expected some of them, "
+            "in a list, and another that the policy sees."
         )
     return make_encoder(space, conv, normalize_observation, [key for key in there if key not in keys])
 

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from rlpyt.core import Replay
+from rlpyt.functional import episode_start_from_valid
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.replays.interface import SamplesToBuffer
-from rlpyt.replays.reading import SamplesFromReplay
+from rlpyt.replays.reading import RawRows, ReplayBatch, SamplesFromReplay, Sequences, SequencesFromReplay
 from rlpyt.types import AgentInputs, Places, StateDict
 from rlpyt.utils.arrays import (
     broadcast_mask,
@@ -85,11 +86,28 @@ class _Rows(NamedTuple):
     """int64, number of the final observation of a truncated row, counted from the first one ever kept."""
 
 
-class DeviceReplay(Replay):
-    """Replay of n-step transitions on a device, of rows without final rows, drawn uniformly or by priorities.
+def _n_step_return(
+    reward: torch.Tensor, terminated: torch.Tensor, truncated: torch.Tensor, discount: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return returns of windows of rows [n, ...], the rewards in each, and whether it ends by termination.
 
-    Final observations of truncated episodes are in a memory of their own, which grows with their number. Drawing and
-    priorities wait for nothing; to append waits once, for that number.
+    This is `rlpyt.functional.n_step_return` for tensors.
+    """
+    return_, steps, ended = reward[-1], torch.ones_like(reward[-1], dtype=torch.int64), terminated[-1]
+    for k in reversed(range(len(reward) - 1)):
+        goes_on = ~(terminated[k] | truncated[k])
+        return_ = reward[k] + torch.where(goes_on, discount * return_, 0.0)
+        steps = 1 + goes_on * steps
+        ended = terminated[k] | goes_on & ended
+    return return_, steps, ended
+
+
+class DeviceReplay(Replay):
+    """Replay of n-step transitions or sequences on a device, of rows without final rows.
+
+    Final observations of truncated episodes are in a memory of their own, which grows with their number. To draw
+    transitions, uniformly or by priorities, and to set these waits for nothing. To append waits once, for that number;
+    to draw sequences waits once, as where their episodes start is read on the CPU.
 
     Args:
         example: one row, as numpy, without leading dimensions.
@@ -102,9 +120,12 @@ class DeviceReplay(Replay):
         generator: random stream to draw from, of the device.
         alpha: exponent of the priorities; None draws uniformly.
         beta: exponent of the importance weights.
+        sequences: lengths of sequences, of the same `n_step_return`, and where they begin; None gives transitions.
     """
 
     on_device = True
+    interval: int = 1
+    """Time steps from one start index to the next, a divisor of T."""
     divides_by_largest = True
     """Whether importance weights are divided by their largest; see `rlpyt.replays.Index`."""
 
@@ -121,8 +142,10 @@ class DeviceReplay(Replay):
         generator: torch.Generator,
         alpha: float | None = None,
         beta: float = 0.4,
+        sequences: Sequences | None = None,
     ) -> None:
-        self.T, self.B, self.device = T, B, device
+        self.T, self.B, self.device, self.sequences = T, B, device, sequences
+        self.interval = 1 if sequences is None else sequences.interval
         self.n_step_return, self.discount, self.alpha, self.beta = n_step_return, discount, alpha, beta
         self.generator = generator
         flag = np.bool_(False)
@@ -133,8 +156,11 @@ class DeviceReplay(Replay):
         self.written = 0
         self._n_finals, self._live = 0, 0
         self._chunks = deque[tuple[int, int]]()  # by append: steps written after it, and final observations in it
-        self._priorities = torch.zeros(T * B, dtype=torch.float64, device=device) if alpha is not None else None
-        self._tree = DeviceSumTree(T * B, device) if alpha is not None else None
+        self._n_starts = starts = T // self.interval
+        state = None if sequences is None else example.prev_rnn_state
+        self._rnn_states: Buffer = buffer_to(torchify_buffer(buffer_from_example(state, (starts, B))), device)
+        self._priorities = torch.zeros(starts * B, dtype=torch.float64, device=device) if alpha is not None else None
+        self._tree = DeviceSumTree(starts * B, device) if alpha is not None else None
         self._largest = torch.ones((), dtype=torch.float64, device=device)
         self._is_loaded = False
 
@@ -153,15 +179,20 @@ class DeviceReplay(Replay):
     @property
     def nbytes(self) -> int:
         """Bytes of all rows, filled or not, and of final observations so far."""
-        return sum(x.numel() * x.element_size() for x in buffer_leaves((tuple(self._rows), self._finals)))
+        kept = tuple(self._rows), self._finals, self._rnn_states
+        return sum(x.numel() * x.element_size() for x in buffer_leaves(kept))
 
     @property
     def least_rows(self) -> int:
         """Rows of each environment that must be held before anything can be drawn."""
-        return 2 + self.n_step_return
+        return self.interval + 1 + self._rows_after
 
-    interval = 1
     n_priorities_dropped = 0
+
+    @property
+    def _rows_after(self) -> int:
+        """Rows that are read after the one at which a transition or a sequence begins."""
+        return self.n_step_return if self.sequences is None else self.sequences.rows_after
 
     def set_hyper(
         self,
@@ -184,9 +215,9 @@ class DeviceReplay(Replay):
 
     @property
     def _reach(self) -> tuple[int, int]:
-        """The first time step that can be drawn, of which the row before is held, and the one after the last."""
-        first = max(0, self.written - self.T) + 1
-        return first, max(first, self.written - self.n_step_return)
+        """The number of the first start that can be drawn, of which the row before is held, and that after the last."""
+        first = max(0, self.written - self.T) // self.interval + 1
+        return first, max(first, -(-(self.written - self._rows_after) // self.interval))
 
     # ---- writing ----
 
@@ -206,18 +237,22 @@ class DeviceReplay(Replay):
             for dest, leaf in zip(buffer_leaves(getattr(rows, field)), buffer_leaves(samples[field]), strict=True):
                 dest[at] = leaf.to(dest.dtype)
         rows.valid[at] = True
+        begins = slice(-self.written % self.interval, None, self.interval)
+        starts = at[begins] // self.interval
+        for dest, leaf in zip(buffer_leaves(self._rnn_states), buffer_leaves(samples.prev_rnn_state), strict=False):
+            dest[starts] = leaf[begins]
         self.written += t
         t_cut, b_cut = (samples.truncated & ~samples.terminated).nonzero().unbind(1)
         self._keep_finals(at[t_cut], b_cut, buffer_func(samples.final_observation, lambda x: x[t_cut, b_cut]))
         if self._priorities is not None and self._tree is not None:
-            of_time = self._priorities.view(self.T, self.B)
-            ages = (self.written - 1 - torch.arange(self.T, device=self.device)) % self.T
-            first, end = self._reach
-            reach = (ages <= self.written - 1 - first) & (ages >= self.written - end)
-            # Rows new in reach have no priority yet: those before them have one.
+            of_time = self._priorities.view(self._n_starts, self.B)
+            newest, (first, end) = (self.written - 1) // self.interval, self._reach
+            numbers = newest - (newest - torch.arange(self._n_starts, device=self.device)) % self._n_starts
+            reach = ((numbers >= first) & (numbers < end))[:, None]
+            # Those new in reach have no priority yet: those before them have one.
             fresh = torch.where(of_time > 0, of_time, self._largest)
-            fresh[at] = self._largest
-            of_time.copy_(fresh * (reach[:, None] & rows.valid))
+            fresh[starts] = self._largest
+            of_time.copy_(fresh * (reach if self.sequences is not None else reach & rows.valid))
             self._tree.set_all(self._raised(self._priorities))
 
     def _keep_finals(self, t: torch.Tensor, b: torch.Tensor, finals: Buffer) -> None:
@@ -270,8 +305,8 @@ class DeviceReplay(Replay):
     # ---- reading ----
 
     @torch.no_grad()
-    def sample_batch(self, batch_size: int) -> SamplesFromReplay:
-        """Draw transitions on the device.
+    def sample_batch(self, batch_size: int) -> ReplayBatch:
+        """Draw transitions or sequences on the device.
 
         Raises:
             RuntimeError: if nothing can be drawn yet.
@@ -286,73 +321,113 @@ class DeviceReplay(Replay):
             numbers = (first * self.B, end * self.B, (batch_size,))
             drawn = torch.randint(*numbers, generator=self.generator, device=self.device)
             t, b = drawn // self.B, drawn % self.B
+            if self.sequences is not None:
+                return self._read_sequences(t * self.interval, b, None, self.sequences)
             # The few rows of which it is not known what they led to: the one before, or the one after the first.
             t = torch.where(self._rows.valid[t % self.T, b], t, torch.where(t > first, t - 1, t + 1))
             return self._read(t, b, None)
         leaves = self._tree.draw(batch_size, self.generator)
         p = self._tree.values[leaves]
         one = p.min() if self.divides_by_largest else self._tree.total / (self._tree.values > 0).sum()
-        t = first + (leaves // self.B - first) % self.T
-        return self._read(t, leaves % self.B, ((one / p) ** self.beta).float())
+        t, b = first + (leaves // self.B - first) % self._n_starts, leaves % self.B
+        weights = ((one / p) ** self.beta).float()
+        if self.sequences is not None:
+            return self._read_sequences(t * self.interval, b, weights, self.sequences)
+        return self._read(t, b, weights)
 
     def _read(self, t: torch.Tensor, b: torch.Tensor, is_weights: torch.Tensor | None) -> SamplesFromReplay:
         """Return the transitions that begin at time steps [M]."""
         rows, n, T = self._rows, self.n_step_return, self.T
         window = (t + torch.arange(n, device=self.device)[:, None]) % T, b.expand(n, -1)
         reward, terminated, truncated = rows.reward[window], rows.terminated[window], rows.truncated[window]
-        return_, steps, ended = reward[-1], torch.ones_like(t), terminated[-1]
-        for k in reversed(range(n - 1)):
-            goes_on = ~(terminated[k] | truncated[k])
-            return_ = reward[k] + torch.where(goes_on, self.discount * return_, 0.0)
-            steps = 1 + goes_on * steps
-            ended = terminated[k] | goes_on & ended
+        return_, steps, ended = _n_step_return(reward, terminated, truncated, self.discount)
         now, before, last = t % T, (t - 1) % T, (t + steps - 1) % T
         starts = rows.terminated[before, b] | rows.truncated[before, b] | ~rows.valid[before, b]
-        null = iter(self._null_action)
-
-        def previous(x: torch.Tensor) -> torch.Tensor:
-            x = x[before, b]
-            return torch.where(broadcast_mask(starts, x), next(null), x)
-
         at_last = buffer_func(rows.action, lambda x: x[last, b]), rows.reward[last, b]
-        inputs = AgentInputs(
-            buffer_func(rows.observation, lambda x: x[now, b]),
-            buffer_func(rows.action, previous),
-            rows.reward[before, b].masked_fill(starts, 0.0),
-        )
+        following = self._observed((last + 1) % T, last, b, rows.truncated[last, b])
+        observation = buffer_func(rows.observation, lambda x: x[now, b])
         return SamplesFromReplay(
-            agent_inputs=inputs,
+            agent_inputs=AgentInputs(observation, *self._previous(before, b, starts)),
             action=buffer_func(rows.action, lambda x: x[now, b]),
             return_=return_,
             terminated=ended,
             bootstrap_discount=torch.where(ended, 0.0, self.discount**steps),
-            target_inputs=AgentInputs(self._following(last, b), *at_last),
+            target_inputs=AgentInputs(following, *at_last),
             is_weights=is_weights,
             places=Places(t, b),
             reward=reward[0],
         )
 
-    def _following(self, t: torch.Tensor, b: torch.Tensor) -> Buffer:
-        """Return what rows [M] led to: the observation of the next row, or the final one of a truncated episode."""
-        rows, cut = self._rows, self._rows.truncated[t, b]
-        numbers = torch.where(cut, rows.final[t, b], 0)
+    def _read_sequences(
+        self, t: torch.Tensor, b: torch.Tensor, is_weights: torch.Tensor | None, lengths: Sequences
+    ) -> SequencesFromReplay:
+        """Return the sequences that begin at time steps [M], with a row for each final observation as others have them.
+
+        The rows at the end of a sequence make room for these.
+        """
+        rows, T, n = self._rows, self.T, self.n_step_return
+        k = torch.arange(lengths.length, device=self.device)[:, None]
+        window = (t + k) % T, b.expand(len(k), -1)
+        cut = rows.truncated[window] & ~rows.terminated[window]
+        # The place in the sequence of each row of the ring; and of each place the row, or that which it follows.
+        place = k + cut.cumsum(0) - cut.long()
+        own = torch.searchsorted(place.t().contiguous(), k.t().expand(len(t), -1).contiguous(), right=True).t() - 1
+        is_final = k > place.gather(0, own)
+        now, before = (t + own) % T, (t + own - 1 + is_final.long()) % T
+        terminated, truncated, valid = (x[now, b] & ~is_final for x in (rows.terminated, rows.truncated, rows.valid))
+        starts = rows.terminated[before, b] | rows.truncated[before, b] | ~rows.valid[before, b]
+        reward = rows.reward[now, b].masked_fill(is_final, 0.0)
+        raw = RawRows(buffer_func(rows.action, lambda x: x[now, b]), reward, terminated, truncated, valid)
+        first, end = lengths.trained.start, lengths.trained.stop
+        windows = torch.arange(first, end, device=self.device) + torch.arange(n, device=self.device)[:, None]
+        of_windows = reward[windows], terminated[windows], truncated[windows]
+        return_, steps, ended = _n_step_return(*of_windows, self.discount)
+        observation = self._observed(now, now, b, is_final)
+        state_at = t // self.interval % self._n_starts
+        return SequencesFromReplay(
+            all_inputs=AgentInputs(observation, *self._previous(before, b, starts & ~is_final)),
+            episode_start=episode_start_from_valid(valid, terminated | truncated).cpu(),
+            init_rnn_state=buffer_func(self._rnn_states, lambda x: x[state_at, b]),
+            action=raw.action[first:end],
+            return_=return_,
+            terminated=ended,
+            bootstrap_discount=torch.where(ended, 0.0, self.discount**steps),
+            steps=steps,
+            valid=valid[first:end],
+            is_weights=is_weights,
+            places=Places(t, b),
+            rows=raw,
+        )
+
+    def _previous(self, t: torch.Tensor, b: torch.Tensor, starts: torch.Tensor) -> tuple[Buffer, torch.Tensor]:
+        """Return actions and rewards of rows before others, [...]; the null action and 0 where an episode starts."""
+        rows, null = self._rows, iter(self._null_action)
+
+        def previous(x: torch.Tensor) -> torch.Tensor:
+            x = x[t, b]
+            return torch.where(broadcast_mask(starts, x), next(null), x)
+
+        return buffer_func(rows.action, previous), rows.reward[t, b].masked_fill(starts, 0.0)
+
+    def _observed(self, t: torch.Tensor, cut_at: torch.Tensor, b: torch.Tensor, is_final: torch.Tensor) -> Buffer:
+        """Return the observations of rows [...] at t; where `is_final`, the final ones of episodes cut at `cut_at`."""
+        numbers = torch.where(is_final, self._rows.final[cut_at, b], 0)
         finals = iter(buffer_leaves(self._finals))
 
         def chosen(x: torch.Tensor) -> torch.Tensor:
-            final = next(finals)
-            following = x[(t + 1) % self.T, b]
-            return torch.where(broadcast_mask(cut, following), final[numbers % len(final)], following)
+            final, x = next(finals), x[t, b]
+            return torch.where(broadcast_mask(is_final, x), final[numbers % len(final)], x)
 
-        return buffer_func(rows.observation, chosen)
+        return buffer_func(self._rows.observation, chosen)
 
     @torch.no_grad()
     def update_priorities(self, places: Places, priorities: torch.Tensor) -> None:
         """Set the priorities [M] of rows that were drawn, on the device; those of rows overwritten are left out."""
         if self._tree is None or self._priorities is None:
             raise TypeError("Updating priorities: the replay draws uniformly. Set prioritized_replay=True.")
-        leaves = places.start % self.T * self.B + places.env
+        leaves = places.start // self.interval % self._n_starts * self.B + places.env
         given = priorities.double().clamp(min=_LEAST_PRIORITY)
-        kept = torch.where(places.start >= self._reach[0], given, self._priorities[leaves])
+        kept = torch.where(places.start // self.interval >= self._reach[0], given, self._priorities[leaves])
         self._priorities[leaves] = kept
         # As they stand: of a row that was drawn twice, a GPU keeps either of its priorities.
         self._tree.set(leaves, self._raised(self._priorities[leaves]))
@@ -365,14 +440,14 @@ class DeviceReplay(Replay):
     # ---- state ----
 
     def _tensors(self) -> dict[str, torch.Tensor]:
-        arrays = enumerate(buffer_leaves((tuple(self._rows), self._finals)))
+        arrays = enumerate(buffer_leaves((tuple(self._rows), self._finals, self._rnn_states)))
         own = {"priorities": self._priorities, "largest": self._largest}
         return {f"{i}": x for i, x in arrays} | {name: x for name, x in own.items() if x is not None}
 
     def state_dict(self) -> StateDict:
         """Return rows, final observations, priorities, counters and random stream, on the CPU."""
         return {
-            "size": (self.T, self.B, self.n_step_return),
+            "size": (self.T, self.B, self.n_step_return, self.interval),
             "tensors": {name: x.cpu() for name, x in self._tensors().items()},
             "counters": (self.written, self._n_finals, self._live),
             "chunks": list(self._chunks),
@@ -383,11 +458,11 @@ class DeviceReplay(Replay):
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what `state_dict` returned; a state that is refused changes nothing."""
         came, saved = tuple(state_dict["size"]), state_dict["tensors"]
-        own = (self.T, self.B, self.n_step_return)
+        own = (self.T, self.B, self.n_step_return, self.interval)
         if came != own or saved.keys() != self._tensors().keys():
             raise ValueError(
-                f"Loading a replay: got one of size and n_step_return {came} with {list(saved)}; expected {own} with "
-                f"{list(self._tensors())}. Build the algorithm with the settings of the run that saved it."
+                f"Loading a replay: got one of size, n_step_return and interval {came} with {list(saved)}; expected "
+                f"{own} with {list(self._tensors())}. Build the algorithm with the settings of the run that saved it."
             )
         n_finals = len(saved[f"{len(buffer_leaves(tuple(self._rows)))}"])
         self._finals = buffer_func(self._finals, lambda x: x.new_zeros(n_finals, *x.shape[1:]))

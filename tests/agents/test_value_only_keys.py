@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rlpyt.agents import DdpgAgent, DiscreteSacAgent, SacAgent, Td3Agent
+from rlpyt.agents import DdpgAgent, DiscreteSacAgent, SacAgent, Td3Agent, export_policy
 from rlpyt.algos import DDPG, SAC, TD3
 from rlpyt.utils.arrays import buffer_func
 from rlpyt.utils.compute import ComputeSettings
@@ -149,6 +150,14 @@ def test_both_parts_are_normalised_in_targets_too_and_go_on_from_a_state() -> No
     rows = samples.env.observation, samples.agent.prev_action, samples.env.prev_reward
     action = torch.zeros(*samples.env.reward.shape, 1)
     assert torch.equal(other.q(other.features(*rows), action), agent.q(agent.features(*rows), action))
+
+
+def test_an_exported_policy_computes_nothing_from_the_keys(tmp_path: Path) -> None:
+    _, agent, _ = of_kind("SAC")
+    policy = torch.export.load(export_policy(agent, tmp_path / "policy.pt2")).module()
+    view = torch.randn(3, 2)
+    given = [policy({"state": state, "view": view}) for state in (torch.zeros(3, 1), torch.full((3, 1), torch.nan))]
+    assert torch.equal(*given)
 
 
 def test_keys_that_do_not_fit_are_refused() -> None:

@@ -13,6 +13,7 @@ import torch
 
 from rlpyt.agents import SacAgent, actor
 from rlpyt.algos import PPO
+from rlpyt.replays.reading import Sequences
 from rlpyt.samplers import DeviceSampler
 from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.types import Places, Run
@@ -191,22 +192,26 @@ def test_a_simulator_is_stepped_without_a_wait(case, monkeypatch):
     assert_close(tuple(results[0][0]), tuple(results[1][0]), 1e-5)
 
 
-def test_a_replay_of_a_simulator_waits_when_it_is_appended_to_alone():
-    """Once, for the number of truncated episodes. It draws by a stream of the device, which there is none of here."""
+@pytest.mark.parametrize("lengths", [None, Sequences(4, 2, 3, 2)], ids=["transitions", "sequences"])
+def test_a_replay_of_a_simulator_waits_when_it_is_appended_to(lengths):
+    """Once, for the number of truncated episodes; and for sequences when it is read, for where episodes start.
+
+    It draws by a stream of the device, which there is none of here.
+    """
     batches = []
     for where in ("cpu", f"{NAME}:0"):
         with SimulatedDevice() as device:
-            replay = device_replay_kit.make(3, device=torch.device(where), alpha=0.6)
+            replay = device_replay_kit.make(3, 20, torch.device(where), alpha=0.6, sequences=lengths)
             all_rows = buffer_func(device_replay_kit.rows(30), torch.Tensor.to, where)
             for n in range(0, 30, 5):
                 device.waits.clear()
                 replay.append_samples(all_rows[n : n + 5])
             if where != "cpu":
                 assert ["nonzero()" in line for _, line in device.waits] == [True]
-            t, b = (x.to(where) for x in (torch.arange(17, 26), torch.arange(9) % 3))
+            t, b = (x.to(where) for x in (torch.arange(12, 22, 2), torch.arange(5) % 3))
             device.waits.clear()
-            batch = replay._read(t, b, None)
-            replay.update_priorities(Places(t, b), batch.return_.abs())
-            assert not device.waits
+            batch = replay._read(t, b, None) if lengths is None else replay._read_sequences(t, b, None, lengths)
+            replay.update_priorities(Places(t, b), batch.return_.flatten()[:5].abs())
+            assert [".cpu()" in line for _, line in device.waits] == [True] * (lengths is not None and where != "cpu")
         batches.append(buffer_func((batch, replay._priorities), content_of))
     assert_close(batches[0], batches[1], 1e-6)

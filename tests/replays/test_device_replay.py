@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
-from rlpyt.agents import DqnAgent, SacAgent
+from rlpyt.agents import DqnAgent, R2d1Agent, SacAgent
 from rlpyt.algos import DQN, R2D1, SAC
 from rlpyt.replays import DeviceReplay, SamplesToBuffer
 from rlpyt.replays.device_replay import DeviceSumTree
+from rlpyt.replays.reading import Sequences
 from rlpyt.runners import MinibatchRl
 from rlpyt.samplers import DeviceSampler
 from rlpyt.types import Places, Run
-from tests.batched_envs import CartPole, Reach, Single
+from tests.batched_envs import Batched, CartPole, Reach, Single
 from tests.pairs import others_nightly
 
 B, T = 3, 5
@@ -55,8 +57,13 @@ def drawn(replay: DeviceReplay, n: int) -> tuple[Any, torch.Tensor, torch.Tensor
     return batch, batch.places.start, batch.places.env
 
 
-def make(n_step: int = 1, size: int = 16, device: torch.device = CPU, **kwargs: Any) -> DeviceReplay:
-    example = SamplesToBuffer(np.zeros(1, np.float32), np.int64(0), np.float32(0), *[np.bool_(False)] * 3)
+def make(
+    n_step: int = 1, size: int = 16, device: torch.device = CPU, prev_rnn_state: Any = None, **kwargs: Any
+) -> DeviceReplay:
+    flag = np.bool_(False)
+    example = SamplesToBuffer(
+        np.zeros(1, np.float32), np.int64(0), np.float32(0), flag, flag, flag, prev_rnn_state=prev_rnn_state
+    )
     fixed: dict[str, Any] = dict(n_step_return=n_step, discount=DISCOUNT, generator=torch.Generator().manual_seed(1))
     return DeviceReplay(example, size, B, device, np.int64(0), **fixed, **kwargs)
 
@@ -119,6 +126,83 @@ def test_transitions_are_those_of_the_rows(n_step: int, prioritized: bool, p_end
                 assert torch.equal(batch.target_inputs.observation[i], want["target"])
     assert len(seen) > 100
     assert len(replay._finals) <= 2 * (16 + T) * B
+
+
+def final_rows(all_rows: SamplesToBuffer, t: int, b: int, length: int) -> list[dict[str, Any]]:
+    """Return the rows from t on as they would be with final rows: each row, and after a cut the final observation."""
+    r, laid_out = all_rows, list[dict[str, Any]]()
+    while len(laid_out) < length:
+        prev = r.action[t - 1, b], r.reward[t - 1, b]
+        terminated, truncated = bool(r.terminated[t, b]), bool(r.truncated[t, b])
+        starts = bool(r.terminated[t - 1, b] or r.truncated[t - 1, b])
+        null = torch.zeros_like(prev[0]), torch.zeros_like(prev[1])
+        row = dict(observation=r.observation[t, b], prev=null if starts else prev, action=r.action[t, b])
+        row |= dict(reward=r.reward[t, b], ends=(terminated, truncated), valid=True, starts=starts)
+        laid_out.append(row)
+        if truncated and not terminated:
+            row = dict(observation=r.final_observation[t, b], prev=(r.action[t, b], r.reward[t, b]), action=None)
+            row |= dict(reward=torch.zeros(()), ends=(False, False), valid=False, starts=False)
+            laid_out.append(row)
+        t += 1
+    return laid_out[:length]
+
+
+def check_sequence(batch: Any, m: int, want: list[dict[str, Any]], lengths: Sequences) -> None:
+    """Hold a sequence to rows with final rows, and its returns to a loop over these."""
+    inputs, first = batch.all_inputs, lengths.trained.start
+    for j, row in enumerate(want):
+        assert torch.equal(inputs.observation[j, m], row["observation"])
+        assert (inputs.prev_action[j, m], inputs.prev_reward[j, m]) == row["prev"]
+        assert bool(batch.rows.valid[j, m]) is row["valid"]
+        assert (bool(batch.rows.terminated[j, m]), bool(batch.rows.truncated[j, m])) == row["ends"]
+        assert batch.rows.reward[j, m] == row["reward"]
+        assert bool(batch.episode_start[j, m]) is (row["starts"] and j > 0)
+    for i, row in enumerate(want[first : lengths.trained.stop]):
+        assert bool(batch.valid[i, m]) is row["valid"]
+        if not row["valid"]:
+            continue
+        return_, factor, steps, terminated = 0.0, 1.0, 0, False
+        for later in want[first + i :][: lengths.n_step_return]:
+            return_ += factor * float(later["reward"])
+            factor, steps, terminated = factor * DISCOUNT, steps + 1, later["ends"][0]
+            if any(later["ends"]):
+                break
+        assert batch.action[i, m] == row["action"]
+        assert float(batch.return_[i, m]) == pytest.approx(return_, abs=1e-5)
+        assert bool(batch.terminated[i, m]) is terminated
+        assert float(batch.bootstrap_discount[i, m]) == pytest.approx(0.0 if terminated else factor)
+        assert int(batch.steps[i, m]) == steps
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+@pytest.mark.parametrize("interval", [0, 2])
+@pytest.mark.parametrize("p_end", [0.25, 0.9])
+def test_sequences_are_those_of_rows_with_final_rows(interval: int, prioritized: bool, p_end: float) -> None:
+    lengths, n = Sequences(4, 3, 2, interval), 2
+    state = np.zeros((1, 2), np.float32) if interval else None
+    replay = make(n, size=20, alpha=0.6 if prioritized else None, sequences=lengths, prev_rnn_state=state)
+    all_rows, written = rows(80, p_end), 0
+    all_rows = all_rows._replace(prev_rnn_state=all_rows.observation[..., None].expand(-1, -1, 1, 2) + 0.5)
+    while written < 80:
+        replay.append_samples(all_rows[written : written + T])
+        written += T
+        if written < replay.least_rows:
+            with pytest.raises(RuntimeError, match=f"at least {replay.least_rows}"):
+                drawn(replay, 1)
+            continue
+        batch, *where = drawn(replay, 600)
+        starts, envs = (x.tolist() for x in where)
+        every = lengths.interval
+        may = {t for t in range(max(0, written - 20) + 1, written - lengths.rows_after) if t % every == 0}
+        assert set(zip(starts, envs, strict=True)) == {(t, b) for t in may for b in range(B)}
+        for m, (t, b) in list(enumerate(zip(starts, envs, strict=True)))[:15]:
+            check_sequence(batch, m, final_rows(all_rows, t, b, lengths.length), lengths)
+            if interval:
+                assert torch.equal(batch.init_rnn_state[m], all_rows.prev_rnn_state[t, b])
+            else:
+                assert batch.init_rnn_state is None
+        if prioritized:
+            replay.update_priorities(batch.places, torch.rand(600) + 0.5)
 
 
 def test_rows_are_drawn_in_proportion_to_their_priorities() -> None:
@@ -190,6 +274,25 @@ def test_a_state_goes_on_and_lost_episodes_end_where_they_were() -> None:
         make(3, alpha=0.6).load_state_dict(state)
 
 
+def test_sequences_pass_over_what_was_lost_in_a_resume() -> None:
+    all_rows = rows(10, p_end=0.0)
+    old, replay = (make(1, 20, sequences=Sequences(4, 2, 1, 0)) for _ in range(2))
+    old.append_samples(all_rows)
+    replay.load_state_dict(old.state_dict())
+    fresh = rows(8, p_end=0.0, seed=7)
+    replay.append_samples(fresh)
+    batch, start, env = drawn(replay, 200)
+    m = int((start == 6).nonzero()[0])
+    b = env[m]
+    expected = [*all_rows.observation[6:10, b, 0], fresh.observation[0, b, 0]]
+    expected.insert(3, all_rows.observation[9, b, 0])  # which row 8 led to, before row 9, of which nothing is known
+    assert batch.all_inputs.observation[:6, m, 0].tolist() == expected
+    assert batch.rows.truncated[:6, m].tolist() == [False, False, True, False, False, False]
+    assert batch.rows.valid[:6, m].tolist() == [True, True, True, False, False, True]
+    assert batch.episode_start[:6, m].tolist() == [False] * 5 + [True]
+    assert batch.all_inputs.prev_reward[5, m] == 0
+
+
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="expected it to hold 23 at least"):
         make().append_samples(rows(20))
@@ -198,10 +301,7 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(TypeError, match="draws uniformly"):
         make().update_priorities(Places(torch.zeros(1).long(), torch.zeros(1).long()), torch.ones(1))
     sampler = DeviceSampler(CartPole, {}, 8, 4)
-    for algo, text in (
-        (R2D1(batch_T=4, batch_B=4, warmup_T=2, store_rnn_state_interval=2), "batch_T"),
-        (DQN(prioritized_replay=True, input_priorities=True), "input_priorities set"),
-    ):
+    for algo, text in ((DQN(prioritized_replay=True, input_priorities=True), "input_priorities set"),):
         agent = DqnAgent(recurrent=isinstance(algo, R2D1))
         run = Run(batch_spec=sampler.batch_spec, n_itr=10_000, final_rows=False)
         with pytest.raises(ValueError, match=f"{text}.*DeviceSampler"):
@@ -209,6 +309,28 @@ def test_what_cannot_be_is_refused() -> None:
 
 
 NET: dict[str, Any] = dict(hidden_sizes=32)
+
+
+class Cue(Batched):
+    """Which of two actions pays at the fourth step is shown at the first; then the episode is truncated."""
+
+    single_observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    single_action_space = spaces.Discrete(2)
+    state_size = 2
+
+    def first(self) -> torch.Tensor:
+        cue = (self.ids * 7919 + self.episode * 104729) % 1009 % 2
+        return torch.stack([2.0 * cue - 1, torch.zeros_like(cue)], 1)
+
+    def observe(self) -> Any:
+        shown, asked = self.t == 0, self.t == self.limit - 1
+        return torch.stack([self.state[:, 0] * shown, asked.float()], 1)
+
+    def move(self, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        right = action == (self.state[:, 0] > 0)
+        return right.float() * (self.t == self.limit), torch.zeros_like(right)
+
+
 LEARNS: dict[str, Any] = {
     # By chance it is 20.
     "DQN": lambda: (
@@ -234,6 +356,20 @@ def test_a_simulator_is_learned_from_a_replay(kind: str) -> None:
     MinibatchRl(algo, agent, sampler, n_steps=n_steps, log_interval_steps=1e9, seed=0).train()
     result = np.mean([x.Return for x in agent.play(Single(Env, limit=limit), n_episodes=10)])
     assert result > least, result
+
+
+@pytest.mark.parametrize("prioritized", others_nightly([False, True], [True]))
+def test_a_cue_is_remembered_by_sequences(prioritized: bool) -> None:
+    algo = R2D1(
+        batch_T=4, batch_B=32, warmup_T=2, store_rnn_state_interval=2, replay_ratio=6, min_steps_learn=500,
+        replay_size=8_000, learning_rate=3e-3, discount=0.9, n_step_return=2, target_update_interval=50,
+        eps_steps=2_000, prioritized_replay=prioritized,
+    )  # fmt: skip
+    agent = R2d1Agent(eps_final=0.02, model_kwargs=dict(hidden_sizes=16, rnn_size=16))
+    sampler = DeviceSampler(Cue, dict(limit=4), 8, 16)
+    MinibatchRl(algo, agent, sampler, n_steps=9_000, log_interval_steps=1e9, seed=0).train()
+    result = np.mean([x.Return for x in agent.play(Single(Cue, limit=4, first_id=0), n_episodes=20)])
+    assert result > 0.8, result
 
 
 def test_a_replay_ratio_below_one_takes_an_update_of_some_rows() -> None:

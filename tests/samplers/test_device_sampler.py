@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -552,3 +553,28 @@ def test_cart_pole_is_learned(kind: str) -> None:
     # A random policy holds the pole for some 20 steps, and 100 is the limit.
     result = np.mean([x.Return for x in agent.play(Single(CartPole, limit=100), n_episodes=5)])
     assert result > 45, result
+
+
+STEADY: dict[str, Any] = dict(learning_rate=3e-3, gae_lambda=0.95, epochs=8, minibatches=4, normalize_advantage=True)
+
+SOLVES: dict[str, Any] = {
+    "PPO": lambda: (PPO(**STEADY, ratio_clip=0.2), CategoricalPgAgent()),
+    "PPO LSTM": lambda: (  # its policy and value share layers, so that large returns would drown the policy
+        PPO(**STEADY, ratio_clip=0.2, normalize_reward=True),
+        CategoricalPgAgent(recurrent="lstm", model_kwargs=dict(hidden_sizes=32, rnn_size=32)),
+    ),
+    "PQN": lambda: (
+        PQN(learning_rate=1e-3, minibatches=8, epochs=4, eps_steps=50_000, reward_scale=0.1),
+        PqnAgent(model_kwargs=dict(hidden_sizes=(64, 64), layer_norm=True)),
+    ),
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", SOLVES)
+def test_the_pole_is_held_for_the_500_steps_of_gymnasium(kind: str) -> None:
+    algo, agent = SOLVES[kind]()
+    sampler = DeviceSampler(CartPole, dict(limit=500), 32, 32)
+    MinibatchRl(algo, agent, sampler, n_steps=100_000, log_interval_steps=1e9, seed=1).train()
+    result = np.mean([x.Return for x in agent.play(gymnasium.make("CartPole-v1"), n_episodes=20)])
+    assert result > 475, result
