@@ -11,10 +11,11 @@
 #   make speed       fail where a hot path became 1.5 times slower
 #   make nightly-environments  packages of environments of others, in an environment of their own
 #   make slurm       grids and batch scripts on a SLURM of this machine alone, which it starts and ends: 20 minutes
+#   make nightly-warp  MuJoCo Warp's cart-pole on the CPU; the first run compiles for minutes
 #   make nightly-ray clusters of Ray whose head dies
 #   make gravest     make the forty gravest mistakes, one at a time: does a test fail?
 #   make nightly-tests  cases of the suite that are marked `nightly`: whole products of options, soaks, long runs
-#   make nightly     what `make test` leaves out, for its packages or its time: the five above, and make docs
+#   make nightly     what `make test` leaves out, for its packages or its time: the six above, and make docs
 #   make mutants ROOM=functional  make all changes that mutmut knows in a room, one at a time
 #   make figures     learning curves over seeds, as far as the time given: docs/notes/figures.md
 #   make durations   run the whole suite, and write down which tests are slow (tests/durations.json)
@@ -32,7 +33,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 # Alone: beside two busy processes, a start of Ray's cluster or of its actors can take longer than a test may.
 RAY_TESTS := $(BIN)/python -m pytest --numprocesses 0 tests/launching tests/samplers
 
-.PHONY: mutants gravest train test check fix pages docs bench bench-short speed nightly nightly-tests nightly-environments nightly-ray slurm durations figures venv format lint types pytest quick
+.PHONY: mutants gravest train test check fix pages docs bench bench-device bench-short speed nightly nightly-tests nightly-environments nightly-warp nightly-ray slurm durations figures venv format lint types pytest quick
 
 train: .venv/library
 	$(BIN)/python examples/ppo_cartpole.py $(ARGS)
@@ -134,6 +135,15 @@ nightly-environments: .nightly/environments/installed
 slurm: venv
 	$(BIN)/python -m tests.slurm $(ARGS)
 
+# MuJoCo Warp stands beside the packages of .venv, and Warp's compiled kernels are kept.
+.nightly/mujoco_warp/installed: .ci/mujoco_warp.lock
+	$(BIN)/python -m pip install --quiet --no-deps --target .nightly/mujoco_warp --requirement $<
+	touch $@
+
+nightly-warp: venv .nightly/mujoco_warp/installed
+	PYTHONPATH="$(CURDIR)/.nightly/mujoco_warp" WARP_CACHE_PATH="$(CURDIR)/.nightly/warp_cache" \
+		$(BIN)/python -m pytest --numprocesses 0 --timeout 1800 -rs tests/nightly/test_mujoco_warp.py
+
 nightly-ray: venv
 	$(BIN)/python -m pytest --timeout 600 -rs tests/nightly/test_lost_head.py
 
@@ -142,7 +152,7 @@ nightly-tests: venv
 	$(PYTEST) --timeout 600 -m "nightly and not ray"
 	$(RAY_TESTS) --timeout 600 -m "nightly and ray"
 
-nightly: nightly-tests nightly-environments nightly-ray slurm gravest docs
+nightly: nightly-tests nightly-environments nightly-warp nightly-ray slurm gravest docs
 
 # mutmut runs the tests in its own process: its packages stand beside those of .venv, and not among them.
 .nightly/mutmut/installed: .ci/mutants.lock
@@ -154,6 +164,20 @@ mutants: venv .nightly/mutmut/installed
 
 gravest: venv
 	$(BIN)/python -m tests.nightly.gravest $(ARGS)
+
+# Simulators on a device: each library in its own environment, in turn.
+.bench/%/installed: benchmarks/peers/device/%.lock
+	$(PYTHON) -m venv .bench/$*
+	.bench/$*/bin/python -m pip install --quiet --requirement $<
+	touch $@
+
+bench-device: venv .bench/skrl/installed .bench/rsl_rl/installed
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/device_sampling.py
+	for turn in 1 2 3; do \
+		$(BIN)/python benchmarks/device_ppo.py rlpyt; \
+		.bench/skrl/bin/python benchmarks/device_ppo.py skrl; \
+		.bench/rsl_rl/bin/python benchmarks/device_ppo.py rsl_rl; \
+	done
 
 bench-short: venv
 	$(BIN)/python benchmarks/imports.py
