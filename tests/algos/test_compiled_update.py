@@ -568,4 +568,5 @@ def test_generated_code_gives_the_same_numbers(case):
     torch._dynamo.reset()
     _, other, _ = trained(case, settings=COMPILED, n_itr=26)
     torch._dynamo.reset()
-    check_networks(other, agent, rtol=0.0, atol=1e-6)
+    # A power iteration starts from the one before, and so makes more of a difference in rounding than layers do.
+    check_networks(other, agent, rtol=0.0, atol=5e-6 if case == "spectral norm" else 1e-6)

@@ -73,7 +73,7 @@ def test_a_writer_at_full_speed_and_two_readers(kind, tmp_path, workers):
     n, wrong = read_for(replay, 0.6)
     (_, (n_other, wrong_other)) = receive_all(workers, 60.0)
     assert wrong == wrong_other == []
-    assert min(n, n_other) > 20
+    assert min(n, n_other) > 5
     # All rows are there, once and in order, and the priorities add up.
     written = (T // BATCH_T + 400) * BATCH_T
     assert replay.storage.written == written
