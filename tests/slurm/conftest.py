@@ -106,6 +106,10 @@ class Case:
         going = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING")
         self.until(lambda: not self.state(job).startswith(going), seconds, f"the end of job {job}")
 
+    def assert_accounts(self, job: str, *expected: str) -> None:
+        """Fail unless accounting, which lags behind, comes to have these states and exit codes of a job's starts."""
+        self.until(lambda: self.accounts(job) == list(expected), 60, f"{', '.join(expected)} in accounting")
+
     def assert_undisturbed(self, run_dir: Path, *options: str) -> None:
         """Fail unless the run has finished with the rows and the weights of one that nobody has disturbed."""
         run_ID = int(run_dir.name.removeprefix("run_"))

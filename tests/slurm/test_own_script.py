@@ -63,7 +63,7 @@ def test_a_job_that_is_cancelled_is_over_and_its_run_goes_on_in_another(case: Ca
     again = case.submit(printed(case))
     case.until_ended(again)
     case.assert_undisturbed(run_dir(case))
-    assert case.accounts(again) == ["COMPLETED 0:0"]
+    case.assert_accounts(again, "COMPLETED 0:0")
 
 
 @pytest.mark.parametrize(("signal", "n_times"), [("TERM", 5), ("USR1", 1)])
@@ -75,26 +75,26 @@ def test_a_run_whose_time_is_up_again_and_again_is_the_same(case: Case, signal: 
     case.go()
     case.until_ended(job)
     case.assert_undisturbed(run_dir(case))
-    assert case.accounts(job) == ["REQUEUED 0:0"] * n_times + ["COMPLETED 0:0"]
+    case.assert_accounts(job, *["REQUEUED 0:0"] * n_times, "COMPLETED 0:0")
 
 
 def test_a_run_that_fails_has_failed_in_accounting(case: Case):
     job = case.submit(printed(case, run_ID="-1"))
     case.until_ended(job)
-    assert case.accounts(job) == ["FAILED 1:0"]
+    case.assert_accounts(job, "FAILED 1:0")
 
 
 def test_only_the_task_of_an_array_that_was_stopped_is_requeued(case: Case):
     """The third task has the number of the array, in SLURM's eyes."""
-    script = printed(case, "array").replace("array=0-3", "array=0-2").replace("TERM@120", "TERM@540")
+    script = printed(case, "array").replace("array=0-3", "array=0-2").replace("TERM@120", "TERM@510")
     array = case.submit(script.replace("srun", "[ $SLURM_ARRAY_TASK_ID = 2 ] || export GO=/dev/null\nsrun"))
     case.until(lambda: all(status(run_dir(case, i)) == "finished" for i in (0, 1)), 120, "two tasks that finish")
-    case.until(lambda: case.accounts(f"{array}_2")[0] == "REQUEUED 0:0", 90, "a third task that is requeued")
+    case.until(lambda: case.accounts(f"{array}_2")[0] == "REQUEUED 0:0", 150, "a third task that is requeued")
     case.go()
     for run_ID in range(3):
         case.until_ended(f"{array}_{run_ID}")
         case.assert_undisturbed(run_dir(case, run_ID))
-    assert case.accounts(array) == [*["COMPLETED 0:0"] * 2, "REQUEUED 0:0", "COMPLETED 0:0"]
+    case.assert_accounts(array, *["COMPLETED 0:0"] * 2, "REQUEUED 0:0", "COMPLETED 0:0")
 
 
 def test_replicas_whose_job_is_requeued_are_those_of_one_machine(case: Case):
@@ -106,7 +106,7 @@ def test_replicas_whose_job_is_requeued_are_those_of_one_machine(case: Case):
     )
     # The nodes here are daemons of one machine, with names that no network knows.
     script = re.sub("(?<=MASTER_ADDR=).*", "127.0.0.1", script)
-    script = script.replace("--time=12:00:00", "--time=0:10:00").replace("TERM@120", "TERM@540")
+    script = script.replace("--time=12:00:00", "--time=0:10:00").replace("TERM@120", "TERM@510")
     job = case.submit(script.replace("python script.py", f"python {HERE}/study.py {case.folder}/data 0 replicas"))
     case.until(lambda: len(case.accounts(job)) == 2, 300, "the second start")
     case.until_rows(run_dir(case), n_rows(run_dir(case)) + 1)
