@@ -47,12 +47,13 @@ class NamedArrayTuple(tuple):  # type: ignore[type-arg]  # its items are of any 
     _field_defaults: ClassVar[dict[str, Any]] = {}
     _by_name: ClassVar[bool] = False
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         """Turn the annotated fields of a class into places of the tuple, as `typing.NamedTuple` does.
 
         Raises:
             TypeError: if a field has the name of a method that every tuple has.
         """
+        super().__init_subclass__(**kwargs)  # of a base beside this one, such as Generic
         own = [f for f, type_ in inspect.get_annotations(cls).items() if f[0] != "_" and "ClassVar" not in str(type_)]
         hidden = [f for f in own if not _can_be_attribute(f)]
         if hidden:

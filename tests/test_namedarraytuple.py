@@ -8,7 +8,7 @@ import pickle
 import subprocess
 import sys
 import types
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import cloudpickle
 import numpy as np
@@ -20,6 +20,7 @@ from torch.utils import _pytree
 
 from rlpyt import NamedArrayTuple, namedarraytuple
 
+Item = TypeVar("Item")
 ByCall: Any = namedarraytuple("ByCall", ["x", "y"])
 Odd: Any = namedarraytuple("Odd", ["ale.lives", "count", "class", "_private", "0", "items"])
 
@@ -89,6 +90,27 @@ def test_a_subclass_adds_fields_to_those_it_inherits():
     assert (a.x, a.y, a.z, a.w) == (1, 2, None, 7)
     assert Longer(1, 2, w=3)["w"] == 3
     assert ByClass._fields == ("x", "y", "z")
+
+
+def test_a_base_beside_it_is_told_of_the_subclass():
+    """As Python does of every class: without it a generic one would have no parameters."""
+    told = []
+
+    class Listed:
+        def __init_subclass__(cls, unit: str = "") -> None:
+            told.append((cls.__name__, unit))
+
+    class Both(NamedArrayTuple, Listed, Generic[Item], unit="m"):
+        x: Item
+
+    assert told == [("Both", "m")]
+    assert Both[int](3).x == 3
+
+    class Pair(NamedArrayTuple, Generic[Item]):
+        x: Item
+
+    assert vars(Pair)["__parameters__"] == (Item,)
+    assert Pair[int](3) == Pair(3)
 
 
 def test_class_variables_are_no_fields():

@@ -143,9 +143,10 @@ class SimulatorLog:
         self._names: set[str] = set()
 
     def add(self, log: Mapping[str, float | torch.Tensor]) -> None:
-        """Add the numbers of a step; of a tensor it is the mean."""
-        tensors = {name: x for name, x in log.items() if isinstance(x, torch.Tensor)}
-        numbers = {name: float(x) for name, x in log.items() if name not in tensors}
+        """Add the numbers of a step; of a tensor it is the mean. Some may be on the CPU beside others on a device."""
+        tensors = {name: x for name, x in log.items() if isinstance(x, torch.Tensor) and x.device.type != "cpu"}
+        others = ((name, x) for name, x in log.items() if name not in tensors)
+        numbers = {name: float(x.double().mean() if isinstance(x, torch.Tensor) else x) for name, x in others}
         if numbers:
             self._add(tuple(numbers), torch.tensor(list(numbers.values()), dtype=torch.float64))
         if tensors:

@@ -18,6 +18,7 @@ from rlpyt.core import Agent, Algorithm
 from rlpyt.envs import EnvError
 from rlpyt.runners import AsyncRl, MinibatchRl
 from rlpyt.samplers import DeviceSampler, SerialSampler, TrajInfo
+from rlpyt.samplers.device_collector import SimulatorLog
 from rlpyt.types import BatchSpec, Run, Samples
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from tests.batched_envs import Batched, CartPole, Pendulum, Single
@@ -419,6 +420,16 @@ def test_the_log_of_a_simulator_is_logged_as_means_over_steps() -> None:
     numbers = sampler.diagnostics()
     assert np.isnan(numbers.pop("Env/falls"))
     assert numbers == {"Env/Reward/tracking": 11.5, "Env/height": 115.0}
+
+
+def test_a_log_may_have_tensors_of_the_cpu_beside_those_of_a_device() -> None:
+    log = SimulatorLog()
+    meta = torch.ones(3, device="meta")  # as if on another device, where no number is read
+    log.add({"falls": torch.tensor([1.0, 2.0]), "height": meta, "n": 20_000_001, "width": meta.sum()})
+    assert {names: x.device.type for names, x in log._sums.items()} == {
+        ("falls", "n"): "cpu",
+        ("height", "width"): "meta",
+    }
 
 
 def test_a_log_that_is_no_numbers_is_refused() -> None:
