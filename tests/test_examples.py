@@ -27,8 +27,8 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 ALONE = ("ppo_cartpole", "custom_environment")
 """Run by a Python of their own: the main job, nightly, and one whose workers start from nothing and import its file."""
 
-NO_RUN = ("render", "grid", "search")
-"""Scripts that make no run, or many."""
+NO_RUN = ("render", "grid", "search", "mujoco_warp_cartpole")
+"""Scripts that make no run, or many; and one whose package `make nightly-warp` has alone."""
 
 SHORTER = {
     "a2c_atari": ["--sample_mode", "gpu", "--wait_reset"],

@@ -86,6 +86,7 @@ def test_a_run_that_fails_has_failed_in_accounting(case: Case):
 
 def test_only_the_task_of_an_array_that_was_stopped_is_requeued(case: Case):
     """The third task has the number of the array, in SLURM's eyes."""
+    case.env["STEP_SECONDS"] = "0.03"
     script = printed(case, "array").replace("array=0-3", "array=0-2").replace("TERM@120", "TERM@510")
     array = case.submit(script.replace("srun", "[ $SLURM_ARRAY_TASK_ID = 2 ] || export GO=/dev/null\nsrun"))
     case.until(lambda: all(status(run_dir(case, i)) == "finished" for i in (0, 1)), 120, "two tasks that finish")
