@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -183,10 +184,12 @@ def test_a_run_that_finishes_when_its_job_waits_again_is_finished(job):
     job.says = JobState("COMPLETING", "TimeLimit")
     finishes = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
+pathlib.Path(log_dir, "deaf").touch()
 while "waits again" not in pathlib.Path(log_dir, f"run_{run_ID}.txt").read_text():
     time.sleep(0.05)
 """
-    assert (job(finishes + QUICK, TERM), job.told) == (0, 0)
+    is_deaf = partial(wait_until, (job.folder / "deaf").exists)
+    assert (job(finishes + QUICK, is_deaf, TERM), job.told) == (0, 0)
     assert (job(QUICK), job.n_starts) == (0, 1)
 
 
