@@ -25,16 +25,8 @@ from device_cartpole import CartPole
 from torch import nn
 
 T, B, WARM_UP, BATCHES = 24, 4096, 3, 12
-EPOCHS, MINIBATCHES, LEARNING_RATE, DISCOUNT, GAE_LAMBDA, RATIO_CLIP, ENTROPY, NORM = (
-    5,
-    4,
-    1e-3,
-    0.99,
-    0.95,
-    0.2,
-    0.01,
-    1.0,
-)
+EPOCHS, MINIBATCHES, LEARNING_RATE, NORM = 5, 4, 1e-3, 1.0
+DISCOUNT, GAE_LAMBDA, RATIO_CLIP, ENTROPY = 0.99, 0.95, 0.2, 0.01
 
 
 class Timed(CartPole):

@@ -236,9 +236,10 @@ def _new_body(agent: Agent) -> Model:
 def new_q_model(agent: Agent) -> nn.Module:
     """Return new networks of action values."""
     own = of_its_kind(agent)
-    if own.model.body.value_encoder is not None:
-        own._feature_size = own.model.body.output_size + own.model.body.value_encoder.output_size
     offered = {**own.make_env_to_model_kwargs(agent.env_spaces), "n_models": own.n_q, **_of_values(agent)}
+    body = own.model.body
+    if body.value_encoder is not None:
+        offered["observation_shape"] = (body.output_size + body.value_encoder.output_size,)
     kwargs = {**({"hidden_sizes": own.hidden_sizes} if own.QModelCls is None else {}), **own.q_model_kwargs}
     model = build_model(f"{type(agent).__name__}: QModelCls", own.QModelCls or own.DefaultQModelCls, offered, kwargs)
     drop_inputs(model, _OF_FEATURES if isinstance(agent, ChoiceAgent) else (*_OF_FEATURES, "action"))

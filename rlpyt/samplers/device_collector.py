@@ -173,9 +173,8 @@ class SimulatorLog:
 class DeviceCollector:
     """Steps a batched environment with an agent on its device, batch after batch.
 
-    Inside a batch nothing waits for the device, unless the environment does. After it the host
-    waits to learn which episodes have ended or were truncated, and one copy brings their statistics and what was
-    wrong.
+    Inside a batch nothing waits for the device, unless the environment does. After it the host waits to learn which
+    episodes have ended or were truncated, and one copy brings their statistics and what was wrong.
 
     Args:
         agent: acts.

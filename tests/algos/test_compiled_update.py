@@ -570,3 +570,6 @@ def test_generated_code_gives_the_same_numbers(case):
     torch._dynamo.reset()
     # A power iteration starts from the one before, and so makes more of a difference in rounding than layers do.
     check_networks(other, agent, rtol=0.0, atol=5e-6 if case == "spectral norm" else 1e-6)
+    for module, reference in zip(other.networks.modules(), agent.networks.modules(), strict=True):
+        parameters, expected = (dict(x.named_parameters()) for x in (module, reference))
+        torch.testing.assert_close(parameters, expected, rtol=0.0, atol=1e-6)
