@@ -4,8 +4,9 @@ make bench-device
 
 It runs this script in the environment of each library in turn: `python benchmarks/device_ppo.py skrl`. All have two
 networks of 64 x 64 units with tanh, Gaussian actions, batches of 24 steps, five epochs of four minibatches, and log
-nothing while the clock runs. It is the process's CPU time on one thread, which other work on the machine changes less
-than the time on the wall, from the first step of one batch to that of another.
+nothing while the clock runs. It goes from the first step of one batch to that of another. On the CPU it is the
+process's CPU time on one thread, which other work on the machine changes less than the time on the wall; with
+`--device cuda:0` it is that time, with a wait for the GPU at the first step of each batch.
 """
 
 from __future__ import annotations
@@ -30,18 +31,23 @@ DISCOUNT, GAE_LAMBDA, RATIO_CLIP, ENTROPY = 0.99, 0.95, 0.2, 0.01
 
 
 class Timed(CartPole):
-    """Cart-pole that notes the CPU time at the first step of each batch, and the steps of the last episodes."""
+    """Cart-pole that notes the time at the first step of each batch, and the steps of the last episodes."""
 
     times: list[float]
+    where = "cpu"
 
     def __init__(self, num_envs: int = B) -> None:
-        super().__init__(num_envs, continuous=True)
-        self.n_steps, self.lengths = 0, torch.zeros(num_envs)
+        super().__init__(num_envs, Timed.where, continuous=True)
+        self.n_steps, self.lengths = 0, torch.zeros(num_envs, device=Timed.where)
         Timed.times, Timed.made = [], self
 
     def step(self, action: torch.Tensor) -> tuple[Any, ...]:
         if self.n_steps % T == 0:
-            Timed.times.append(time.process_time())
+            if Timed.where == "cpu":
+                Timed.times.append(time.process_time())
+            else:
+                torch.cuda.synchronize()
+                Timed.times.append(time.perf_counter())
         self.n_steps += 1
         before = self.t + 1
         result = super().step(action)
@@ -71,7 +77,7 @@ def rlpyt(compiled: bool = False) -> None:
     )
     agent = GaussianPgAgent(model_kwargs=dict(hidden_sizes=[64, 64], share_trunk=False))
     n_steps = (WARM_UP + BATCHES + 1) * T * B
-    settings = ComputeSettings(compile=compiled)
+    settings = ComputeSettings(device=Timed.where, compile=compiled)
     sampler = DeviceSampler(Timed, {}, T, B)
     MinibatchRl(algo, agent, sampler, n_steps=n_steps, log_interval_steps=n_steps, settings=settings).train()
 
@@ -126,7 +132,7 @@ def skrl() -> None:
             return self.net(inputs["observations"]), {}
 
     env = Env(Timed())
-    spaces = dict(observation_space=env.observation_space, action_space=env.action_space, device="cpu")
+    spaces = dict(observation_space=env.observation_space, action_space=env.action_space, device=Timed.where)
     cfg = PPO_CFG(
         rollouts=T,
         learning_epochs=EPOCHS,
@@ -143,7 +149,7 @@ def skrl() -> None:
     )
     agent = PPO(
         models=dict(policy=Policy(**spaces), value=Value(**spaces)),
-        memory=RandomMemory(memory_size=T, num_envs=B, device="cpu"),
+        memory=RandomMemory(memory_size=T, num_envs=B, device=Timed.where),
         cfg=cfg,
         **spaces,
     )
@@ -157,7 +163,7 @@ def rsl_rl(compiled: bool = False) -> None:
     from tensordict import TensorDict
 
     class Env:
-        num_envs, num_actions, max_episode_length, device, cfg = B, 1, 500, "cpu", None
+        num_envs, num_actions, max_episode_length, device, cfg = B, 1, 500, Timed.where, None
 
         def __init__(self) -> None:
             self.env = Timed()
@@ -196,7 +202,7 @@ def rsl_rl(compiled: bool = False) -> None:
             schedule="fixed",
         ),
     )
-    OnPolicyRunner(Env(), settings, log_dir=None, device="cpu").learn(WARM_UP + BATCHES + 1)
+    OnPolicyRunner(Env(), settings, log_dir=None, device=Timed.where).learn(WARM_UP + BATCHES + 1)
 
 
 def mlp() -> nn.Sequential:
@@ -206,7 +212,7 @@ def mlp() -> nn.Sequential:
 
 def main() -> None:
     """Print the speed of a library."""
-    parser = argparse.ArgumentParser(description="PPO on 4,096 cart-poles: steps per second of CPU time.")
+    parser = argparse.ArgumentParser(description="PPO on 4,096 cart-poles: steps per second.")
     libraries: dict[str, Callable[[], None]] = dict(
         rlpyt=rlpyt,
         skrl=skrl,
@@ -215,14 +221,17 @@ def main() -> None:
         rsl_rl_compiled=partial(rsl_rl, True),
     )
     parser.add_argument("library", choices=libraries)
+    parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
+    Timed.where = args.device
     torch.set_num_threads(1)
     torch.manual_seed(0)
     with contextlib.redirect_stdout(io.StringIO()):
         libraries[args.library]()
     seconds = np.diff(Timed.times[WARM_UP:])
     length = Timed.made.lengths.mean()
-    print(f"{args.library:15s} {T * B / np.median(seconds):10,.0f} steps/s of CPU time; episodes of {length:.0f} steps")
+    clock = "CPU time" if args.device == "cpu" else "wall time"
+    print(f"{args.library:15s} {T * B / np.median(seconds):10,.0f} steps/s of {clock}; episodes of {length:.0f} steps")
 
 
 if __name__ == "__main__":

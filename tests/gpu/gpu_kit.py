@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,9 @@ from rlpyt.agents import (
 from rlpyt.algos import A2C, DDPG, DQN, IQN, PPO, QRDQN, R2D1, SAC, TD3, CategoricalDQN, VTrace
 from rlpyt.utils.arrays import buffer_leaves
 from tests.algos.small_problems import RandomEnv
+from tests.algos.test_algo_state import CASES as SMALL_PROBLEMS
+from tests.algos.test_masked_learning import ALGOS as MASKED_PROBLEMS
+from tests.masked_envs import MaskedEnv
 
 BOX = spaces.Box(np.array([-2, 0], np.float32), np.array([2, 5], np.float32))
 SMALL: dict[str, Any] = dict(hidden_sizes=8)
@@ -150,6 +154,20 @@ CASES: dict[str, Any] = {
     ),
     "SAC LSTM": lambda: (SAC(**SEQUENCES, prioritized_replay=True), RecurrentSacAgent(**MU_RNN), CONTINUOUS),
 }
+
+
+def of_another_table(table: dict[str, Any], case: str, EnvCls: Any) -> tuple[Any, Any, Any]:
+    """Return a case of another table as those of `CASES` are."""
+    algo, agent = table[case]()
+    env_kwargs = CONTINUOUS[1] if isinstance(agent, SacAgent | Td3Agent) else {}
+    smooth = {**(algo.optim_kwargs or {}), **SMOOTH["optim_kwargs"]}
+    return algo.replace(optim_kwargs=smooth), agent, (EnvCls, env_kwargs)
+
+
+OF_STATES = ("PQN Adam", "PPO two-hot", "CrossQ", "SimBa", "SimbaV2", "spectral norm", "discrete SAC", "SAC C51")
+OF_MASKS = ("PPO, normalised", "LSTM PPO", "double, dueling, noisy, prioritised DQN", "C51", "R2D1", "discrete SAC")
+CASES |= {case: partial(of_another_table, SMALL_PROBLEMS, case, RandomEnv) for case in OF_STATES}
+CASES |= {f"{case}, masks": partial(of_another_table, MASKED_PROBLEMS, case, MaskedEnv) for case in OF_MASKS}
 OF_EVERY_FAMILY = ("PPO", "PPO LSTM", "DQN priorities", "Rainbow", "R2D1", "TD3", "SAC", "SAC LSTM")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
 from contextlib import nullcontext
 from inspect import signature
 from typing import Any
@@ -21,11 +20,9 @@ pytestmark = pytest.mark.gpu
 N = 5
 
 
-def wired(
-    case: str, device: str, seed: int = 0, n: int = N, cases: Mapping[str, Any] = CASES, **settings: Any
-) -> tuple[Any, Any, Any]:
+def wired(case: str, device: str, seed: int = 0, n: int = N, **settings: Any) -> tuple[Any, Any, Any]:
     """Return algorithm, agent and sampler; the weights follow the seed, wherever they lie."""
-    algo, agent, (EnvCls, env_kwargs) = cases[case]()
+    algo, agent, (EnvCls, env_kwargs) = CASES[case]()
     settings = {"device": device, **settings}
     return (
         algo,
@@ -85,6 +82,7 @@ def test_nothing_waits_for_the_device_inside_an_update(case, device, no_waiting,
 IS_OLD = "isolate_recompiles" not in signature(torch.compile).parameters
 COMPILED = (
     "A2C", "PPO", "PPO images", "VTrace", "DQN", "DQN images there", "Rainbow", "QRDQN", "DDPG", "SAC",
+    "PQN Adam", "CrossQ", "SimbaV2", "discrete SAC", "SAC C51", "PPO, normalised, masks", "C51, masks",
     pytest.param("TD3", marks=pytest.mark.xfail(IS_OLD, reason="torch 2.11 generates no code of it for a GPU")),
 )  # fmt: skip
 

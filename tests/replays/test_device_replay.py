@@ -64,7 +64,8 @@ def make(
     example = SamplesToBuffer(
         np.zeros(1, np.float32), np.int64(0), np.float32(0), flag, flag, flag, prev_rnn_state=prev_rnn_state
     )
-    fixed: dict[str, Any] = dict(n_step_return=n_step, discount=DISCOUNT, generator=torch.Generator().manual_seed(1))
+    generator = torch.Generator(device if device.type == "cuda" else CPU).manual_seed(1)
+    fixed: dict[str, Any] = dict(n_step_return=n_step, discount=DISCOUNT, generator=generator)
     return DeviceReplay(example, size, B, device, np.int64(0), **fixed, **kwargs)
 
 

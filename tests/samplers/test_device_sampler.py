@@ -548,7 +548,10 @@ QUICK: dict[str, Any] = dict(learning_rate=1e-2, gae_lambda=0.95, epochs=8, rati
 
 LEARNS: dict[str, Any] = {
     "PPO": lambda: (PPO(**QUICK, minibatches=8), CategoricalPgAgent(model_kwargs=SMALL)),
-    "PPO LSTM": lambda: (PPO(**QUICK), CategoricalPgAgent(recurrent="lstm", model_kwargs=dict(SMALL, rnn_size=16))),
+    "PPO LSTM": lambda: (
+        PPO(**QUICK, normalize_reward=True),
+        CategoricalPgAgent(recurrent="lstm", model_kwargs=dict(SMALL, rnn_size=16)),
+    ),
     "PQN": lambda: (
         PQN(learning_rate=1e-2, minibatches=8, epochs=8, eps_steps=6000, reward_scale=0.1),
         PqnAgent(model_kwargs=dict(hidden_sizes=32, layer_norm=True)),
