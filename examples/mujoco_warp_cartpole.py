@@ -44,7 +44,12 @@ class CartPole:
         with warp.ScopedDevice(device):
             self.model = mujoco_warp.put_model(model)
             self.data = mujoco_warp.put_data(model, mujoco.MjData(model), nworld=num_envs)
-        self.simulate = lambda: mujoco_warp.step(self.model, self.data)
+        self.simulate: Any = lambda: mujoco_warp.step(self.model, self.data)
+        if device != "cpu":
+            self.simulate()  # compiles the kernels, which a CUDA graph then starts by one call
+            with warp.ScopedCapture(device) as capture:
+                mujoco_warp.step(self.model, self.data)
+            self.simulate = lambda: warp.capture_launch(capture.graph)
         self.q, self.v, self.force = (warp.to_torch(x) for x in (self.data.qpos, self.data.qvel, self.data.ctrl))
         self.generator, self.t = torch.Generator(device), torch.zeros(num_envs, device=device)
 
