@@ -166,6 +166,7 @@ def test_keys_that_do_not_fit_are_refused() -> None:
         set_up(SAC(**TRANSITIONS), agent, Told)
 
 
+@pytest.mark.nightly
 def test_a_critic_that_is_told_knows_what_another_takes_for_noise() -> None:
     """The hidden number moves the reward up or down by 2: half the square of that is the least loss without it."""
     losses, distances = [], []

@@ -150,6 +150,7 @@ def test_a_target_of_another_schedule() -> None:
     assert moved == [1, 2, 4, 8, 16, 32]
 
 
+@pytest.mark.nightly
 def test_a_model_of_the_world_is_trained_beside_the_policy() -> None:
     sequences: dict[str, Any] = dict(batch_T=8, batch_B=8, warmup_T=0, store_rnn_state_interval=4, n_step_return=1)
     settings: dict[str, Any] = dict(min_steps_learn=128, replay_size=2000, replay_ratio=16)

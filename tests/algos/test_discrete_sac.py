@@ -160,6 +160,7 @@ def test_actions_before_the_first_update_are_as_likely_and_then_the_policy_s() -
     sampler.shutdown()
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_corner_of_an_image_is_found() -> None:
     features = dict(channels=(4,), kernel_sizes=(4,), strides=(4,), paddings=(0,), image_feature_size=16)

@@ -197,6 +197,7 @@ def test_all_parts_of_a_composite_action_are_learned(case):
     assert np.mean([info.Return for info in infos]) > 0.85
 
 
+@pytest.mark.nightly
 def test_bfloat16_learns_as_float32_does():
     curves = []
     for settings in (ComputeSettings(), ComputeSettings(precision="bfloat16", channels_last=True)):
@@ -228,6 +229,7 @@ def test_r2d1_remembers_the_cue():
     assert end(curve, 8) > 0.8
 
 
+@pytest.mark.nightly
 def test_a_recurrent_policy_remembers_the_cue():
     """Guessing costs 1 at best, on average over the two cues. TD3 does it too, in three times as many steps."""
     agent = RecurrentSacAgent(**HIDDEN, feature_kwargs=dict(rnn_size=16))
@@ -244,7 +246,10 @@ IMAGES: dict[str, Any] = QPG | dict(learning_rate=1e-3, q_learning_rate=1e-3, ra
     ("algo", "agent", "EnvCls"),
     [
         (SoftActorCritic(**QPG, batch_size=64, replay_ratio=12), SacAgent(**HIDDEN), ContinuousBandit),
-        (DDPG(**QPG, batch_size=64, replay_ratio=12), DdpgAgent(**HIDDEN), ContinuousBandit),
+        pytest.param(
+            *(DDPG(**QPG, batch_size=64, replay_ratio=12), DdpgAgent(**HIDDEN), ContinuousBandit),
+            marks=pytest.mark.nightly,
+        ),
         pytest.param(
             SoftActorCritic(**QPG, batch_size=64, replay_ratio=12),
             SacAgent(**HIDDEN, value_head="hl_gauss:-8,2,51"),

@@ -194,6 +194,7 @@ def test_mlflow_has_settings_of_any_name_all_rows_and_the_outcome(tmp_path, monk
     assert [(metric.step, metric.value) for metric in history] == [(step, step + 1) for step in (10, 20, 30, 40)]
 
 
+@pytest.mark.nightly
 def test_wandb_writes_settings_rows_and_outcome_without_a_network(tmp_path, monkeypatch):
     pytest.importorskip("wandb", reason="needs the extra wandb")
     monkeypatch.setenv("WANDB_SILENT", "true")

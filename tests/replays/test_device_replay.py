@@ -349,7 +349,8 @@ LEARNS: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", others_nightly(LEARNS, ("DQN",)))
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", LEARNS)
 def test_a_simulator_is_learned_from_a_replay(kind: str) -> None:
     algo, agent, Env, n_steps, least = LEARNS[kind]()
     limit = 20 if Env is Reach else 100

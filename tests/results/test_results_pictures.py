@@ -174,6 +174,7 @@ window.addEventListener("load", () => {
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(BROWSER is None, reason="needs chromium, or its path in RLPYT_TEST_BROWSER")
 def test_a_browser_shows_and_sorts_the_page(grid, tmp_path):
     """Pictures load, a click sorts by number, and no script from a name runs."""

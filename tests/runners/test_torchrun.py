@@ -159,7 +159,8 @@ def as_tasks_of_srun(directory: Path, stopped: str, n_steps: int = 320) -> list[
             task.kill()
 
 
-@pytest.mark.parametrize(("n_steps", "stops"), [(80, False), nightly(320, True)])
+@pytest.mark.nightly
+@pytest.mark.parametrize(("n_steps", "stops"), [(80, False), (320, True)])
 def test_tasks_of_srun_are_the_replicas_of_a_run_stop_together_with_code_85_and_go_on(n_steps, stops, tmp_path):
     if stops:
         assert as_tasks_of_srun(tmp_path, stopped="1", n_steps=n_steps) == [85, 85]
