@@ -131,6 +131,14 @@ class DeviceEnv:
         """Return observations that were found in info in row form."""
         return self._row(observation, self.device)
 
+    def from_info(self, step: DeviceStep, key: str) -> torch.Tensor:
+        """Return what was in the info of the first step, and must be in every one."""
+        try:
+            x: torch.Tensor = step.info[key]
+        except KeyError:
+            raise EnvError(f"{self.name}: info has no {key!r} in this step; expected it in every step.") from None
+        return x
+
     def called(self, what: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Return what a method of the environment gives; an error tells whose it is."""
         try:

@@ -15,6 +15,7 @@ from rlpyt.logging.space_record import record_spaces
 from rlpyt.namedarraytuple import Buffer, namedarraytuple
 from rlpyt.samplers.buffer import example_of
 from rlpyt.samplers.device_collector import DeviceCollector, DeviceRows
+from rlpyt.samplers.device_statistics import DeviceStatistics
 from rlpyt.samplers.fleet_spec import NO_LIMIT, quotas
 from rlpyt.samplers.states import TypedTrajStates
 from rlpyt.settings import Settings
@@ -152,7 +153,8 @@ class DeviceSampler(Settings, Sampler):
         rows = DeviceRows(example, self.batch_spec.T, env.n, env.device)
         new = traj_info_maker(self.TrajInfoCls, self._run.traj_info_kwargs)
         discount = float(self._run.traj_info_kwargs.get("discount", 1.0))
-        return DeviceCollector(agent, env, actor, rows, new, discount, ranks, info, values)
+        statistics = DeviceStatistics(env, rows.T, new, discount, ranks, info)
+        return DeviceCollector(agent, env, actor, rows, statistics, values)
 
     def _info_example(self, env: DeviceEnv, info: Info) -> Buffer:
         """Return what is recorded of info as an example of one row."""
@@ -248,7 +250,7 @@ class DeviceSampler(Settings, Sampler):
         """Return the statistics of a trajectory that has not begun."""
         info = traj_info_maker(self.TrajInfoCls, self._run.traj_info_kwargs)()
         if self._training is not None:
-            for name in self._training.other_statistics:
+            for name in self._training.statistics.others:
                 info[name] = 0.0
         return info
 
@@ -266,7 +268,7 @@ class DeviceSampler(Settings, Sampler):
         Both are since the last call; the second is there for simulators that have none.
         """
         collector = self._running()
-        numbers = collector.log.take()
+        numbers = collector.statistics.log.take()
         if collector.env.ends.estimated:
             numbers["EstimatedFinals"] = collector.n_estimated - self._estimated_before
             self._estimated_before = collector.n_estimated

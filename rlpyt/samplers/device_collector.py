@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import overload
+from collections.abc import Sequence
 
-import numpy as np
 import torch
 
 from rlpyt.core import Actor, Agent
 from rlpyt.envs import EnvError
 from rlpyt.envs.device_env import DeviceEnv, DeviceStep
 from rlpyt.namedarraytuple import Buffer
+from rlpyt.samplers.device_statistics import DeviceStatistics
 from rlpyt.spaces import null_action
-from rlpyt.types import SUCCESS_KEYS, AgentInputs, AgentSamples, EnvSamples, Info, Samples, StateDict, TrajInfo
+from rlpyt.types import AgentInputs, AgentSamples, EnvSamples, Samples, StateDict, TrajInfo
 from rlpyt.utils.arrays import (
     broadcast_mask,
     buffer_from_example,
@@ -106,70 +104,6 @@ def _at(buffer: Buffer, t: Buffer) -> Buffer:
     return buffer_func(buffer, lambda x: x[t])
 
 
-class TrajTable(Sequence[TrajInfo]):
-    """Statistics of trajectories, of which each is made anew when it is looked at: the log looks at the last ones.
-
-    Args:
-        table: [M, K], a row for each.
-        make: makes the statistics of one from its row.
-    """
-
-    def __init__(self, table: np.ndarray, make: Callable[[np.ndarray], TrajInfo]) -> None:
-        self._table, self._make = table, make
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    @overload
-    def __getitem__(self, which: int) -> TrajInfo: ...
-
-    @overload
-    def __getitem__(self, which: slice) -> list[TrajInfo]: ...
-
-    def __getitem__(self, which: int | slice) -> TrajInfo | list[TrajInfo]:
-        rows = self._table[which]
-        return [self._make(row) for row in rows] if isinstance(which, slice) else self._make(rows)
-
-
-class SimulatorLog:
-    """Means of the numbers that a simulator logs: the dictionary `log` in the info of a step, as rsl_rl has it.
-
-    Numbers on a device are added up there, and are fetched by `take` alone.
-    """
-
-    def __init__(self) -> None:
-        self._sums: dict[tuple[str, ...], torch.Tensor] = {}
-        self._counts: dict[tuple[str, ...], int] = {}
-        self._names: set[str] = set()
-
-    def add(self, log: Mapping[str, float | torch.Tensor]) -> None:
-        """Add the numbers of a step; of a tensor it is the mean. Some may be on the CPU beside others on a device."""
-        tensors = {name: x for name, x in log.items() if isinstance(x, torch.Tensor) and x.device.type != "cpu"}
-        others = ((name, x) for name, x in log.items() if name not in tensors)
-        numbers = {name: float(x.double().mean() if isinstance(x, torch.Tensor) else x) for name, x in others}
-        if numbers:
-            self._add(tuple(numbers), torch.tensor(list(numbers.values()), dtype=torch.float64))
-        if tensors:
-            means = [x.double().mean() if x.dim() else x for x in tensors.values()]
-            self._add(tuple(tensors), torch.stack(means).double())
-
-    def _add(self, names: tuple[str, ...], x: torch.Tensor) -> None:
-        self._sums[names] = self._sums[names] + x if names in self._sums else x
-        self._counts[names] = self._counts.get(names, 0) + 1
-
-    def take(self) -> dict[str, float]:
-        """Return the means since the last call by column; NaN for a name that did not come again."""
-        totals = {name: (0.0, 0) for name in sorted(self._names)}
-        for names, sums in self._sums.items():
-            for name, x in zip(names, sums.tolist(), strict=True):
-                total, n = totals.get(name, (0.0, 0))
-                totals[name] = total + x, n + self._counts[names]
-        self._names |= set(totals)
-        self._sums.clear()
-        self._counts.clear()
-        return {f"Env/{name.strip('/')}": total / n if n else math.nan for name, (total, n) in totals.items()}
-
-
 class DeviceCollector:
     """Steps a batched environment with an agent on its device, batch after batch.
 
@@ -181,10 +115,7 @@ class DeviceCollector:
         env: the environments.
         actor: of them.
         rows: of them.
-        new_traj_info: makes the statistics of a trajectory.
-        discount: of `DiscountedReturn`.
-        ranks: global ranks of the environments.
-        info: an example of the environment's info, which tells whether there are scores and successes.
+        statistics: of the episodes.
         values: whether values of final observations, and of the row after the batch, are recorded.
     """
 
@@ -194,30 +125,15 @@ class DeviceCollector:
         env: DeviceEnv,
         actor: Actor,
         rows: DeviceRows,
-        new_traj_info: Callable[[], TrajInfo],
-        discount: float,
-        ranks: Sequence[int],
-        info: Info,
+        statistics: DeviceStatistics,
         values: bool = False,
     ) -> None:
-        self.agent, self.env, self.actor, self.rows, self.ranks = agent, env, actor, rows, list(ranks)
-        self._new_traj_info, self._discount, self._values = new_traj_info, discount, values
-        device, (T, B) = env.device, (rows.T, rows.B)
+        self.agent, self.env, self.actor, self.rows, self.statistics = agent, env, actor, rows, statistics
+        self._values, device, (T, B) = values, env.device, (rows.T, rows.B)
         self._null_action = buffer_leaves(buffer_to(torchify_buffer(null_action(env.spaces.action)), device))
-        # Scores and successes of the rows, beside what the rewards tell.
-        self._score = torch.zeros(T, B, dtype=torch.float64, device=device) if "game_score" in info else None
-        self._success_key = next((key for key in SUCCESS_KEYS if key in info), "")
-        self._success = torch.zeros(T, B, dtype=torch.float64, device=device) if self._success_key else None
-        self._sums = torch.zeros(4 if self._score is None else 5, B, dtype=torch.float64, device=device)
-        """[K, B], sums over the steps of the open episodes, 0 before the first."""
-        self._weight = torch.ones(B, dtype=torch.float64, device=device)
-        """[B], discount of the next reward."""
-        self.other_statistics = ["GameScore"] * (self._score is not None) + ["Success"] * (self._success is not None)
-        """Statistics of a trajectory that info tells."""
         bootstrap = torch.zeros(1, B, device=device) if values else None
         final_value = torch.zeros(T, B, device=device) if values else None
         self.samples = rows.samples(bootstrap, bootstrap_inputs=values, final_value=final_value)
-        self.log = SimulatorLog()
         self.n_estimated = 0
         """Truncated episodes so far for whose final observation the one before it stood."""
 
@@ -228,8 +144,7 @@ class DeviceCollector:
         for leaf, null in zip(buffer_leaves(after.prev_action), self._null_action, strict=True):
             leaf.copy_(null.expand_as(leaf))
         after.prev_reward.zero_()
-        self._sums.zero_()
-        self._weight.fill_(1.0)
+        self.statistics.reset()
 
     @torch.no_grad()
     def collect(self, itr: int) -> Sequence[TrajInfo]:
@@ -270,25 +185,13 @@ class DeviceCollector:
                 torch.logical_and(row.truncated, ~given, out=row.missing)
         if row.env_info is not None:
             for key, leaf in row.env_info.items():
-                leaf.copy_(self._from_info(step, key))
-        if step.info.get("log"):
-            self.env.called("adding up the numbers of log in info", self.log.add, step.info["log"])
-        if self._score is not None:
-            self._score[t].copy_(self._from_info(step, "game_score"))
-        if self._success is not None:
-            self._success[t].copy_(self._from_info(step, self._success_key))
+                leaf.copy_(self.env.from_info(step, key))
+        self.statistics.note(t, step)
         _copy(row.next_observation, ends.next_observation(step, done, row.final_observation))
         for leaf, x, null in zip(row.prev_action, row.action, self._null_action, strict=True):
             torch.where(broadcast_mask(done, x), null, x, out=leaf)
         row.prev_reward.copy_(row.reward).masked_fill_(done, 0.0)
         self.actor.reset_where(done)
-
-    def _from_info(self, step: DeviceStep, key: str) -> torch.Tensor:
-        try:
-            x: torch.Tensor = step.info[key]
-        except KeyError:
-            raise EnvError(f"{self.env.name}: info has no {key!r} in this step; expected it in every step.") from None
-        return x
 
     def _record_values(self, t: torch.Tensor, b: torch.Tensor) -> None:
         """Record the values of the row after the batch, and of the final observations of truncated rows [M]."""
@@ -301,48 +204,17 @@ class DeviceCollector:
             following = AgentInputs(*(_at(x, (t, b)) for x in (rows.final_observation, rows.action, rows.reward)))
             agent.final_value[t, b] = self.actor.value_after(row, rnn_state, following).float()
 
-    # ---- statistics ----
+    # ---- what has ended, and what is wrong ----
 
     def _completed(
         self, itr: int, done: torch.Tensor, cut: torch.Tensor, t: torch.Tensor, b: torch.Tensor
     ) -> Sequence[TrajInfo]:
         """Return the trajectories that ended with rows [M]; refuse rows of which something is wrong."""
-        of_rows = self._sums_of_rows(done)[t, :, b]
-        columns = [t[:, None], b[:, None], of_rows]
-        if self._success is not None:
-            columns.append(self._success[t, b, None])
-        table = torch.cat([x.double() for x in columns], 1)
+        table = self.statistics.ended(self.rows.reward, done, t, b)
         # One copy for all; numbers of steps and places are whole in float64.
         checks, ended = torch.cat([self._checks(cut), table.flatten()]).cpu().split([_N_CHECKS, table.numel()])
         self._refuse(cut, *checks.tolist())
-        return TrajTable(ended.view(table.shape).numpy(), partial(self._traj_info, itr))
-
-    def _traj_info(self, itr: int, row: np.ndarray) -> TrajInfo:
-        t, b, length, return_, nonzero, discounted, *others = row.tolist()
-        info = self._new_traj_info()
-        info.Length, info.Return, info.NonzeroRewards = int(length), return_, int(nonzero)
-        info.DiscountedReturn, info.ended_at = discounted, (itr, int(t), self.ranks[int(b)])
-        for name, x in zip(self.other_statistics, others, strict=True):
-            info[name] = x
-        return info.terminate(None)
-
-    def _sums_of_rows(self, done: torch.Tensor) -> torch.Tensor:
-        """Return the sums [T, K, B] over the steps of its episode up to each row; keep those of the open episodes."""
-        reward, begins = self.rows.reward.double(), done.double()
-        goes_on = 1.0 - begins
-        weights = torch.empty_like(reward)
-        weight, discounts = self._weight, self._discount * goes_on
-        for t in range(len(reward)):
-            weights[t] = weight
-            weight = torch.addcmul(begins[t], weight, discounts[t])
-        parts = [torch.ones_like(reward), reward, (reward != 0).double(), weights * reward]
-        x = torch.stack(parts if self._score is None else [*parts, self._score], 1)
-        sums = self._sums
-        for t in range(len(reward)):
-            x[t] += sums
-            sums = x[t] * goes_on[t]
-        self._sums, self._weight = sums, weight
-        return x
+        return self.statistics.trajectories(itr, ended.view(table.shape).numpy())
 
     def _checks(self, cut: torch.Tensor) -> torch.Tensor:
         """Return three numbers of the batch, float64, that tell whether something is wrong.
@@ -385,7 +257,7 @@ class DeviceCollector:
 
     def state_dict(self) -> StateDict:
         """Return the states of environments, actor and open episodes."""
-        here = buffer_leaves(self.rows.inputs[-1]), [self._sums, self._weight]
+        here = buffer_leaves(self.rows.inputs[-1]), self.statistics.open
         after, open_ = ([leaf.to("cpu", copy=True) for leaf in leaves] for leaves in here)
         return {"after": after, "open": open_, "actor": self.actor.state_dict(), "env": self.env.state()}
 
@@ -402,7 +274,7 @@ class DeviceCollector:
             return int((state_dict["open"][0][0] > 0).sum())
         self.env.load_state(state_dict["env"])
         _copy(buffer_leaves(self.rows.inputs[-1]), tuple(state_dict["after"]))
-        _copy([self._sums, self._weight], tuple(state_dict["open"]))
+        _copy(self.statistics.open, tuple(state_dict["open"]))
         return 0
 
 

@@ -18,7 +18,7 @@ from rlpyt.core import Agent, Algorithm
 from rlpyt.envs import EnvError
 from rlpyt.runners import AsyncRl, MinibatchRl
 from rlpyt.samplers import DeviceSampler, SerialSampler, TrajInfo
-from rlpyt.samplers.device_collector import SimulatorLog
+from rlpyt.samplers.device_statistics import SimulatorLog
 from rlpyt.types import BatchSpec, Run, Samples
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from tests.batched_envs import Batched, CartPole, Pendulum, Single
