@@ -110,6 +110,10 @@ def test_episode_start_follows_the_final_row():
     expected = torch.tensor([[0, 0], [0, 1], [0, 0], [1, 0], [0, 0]]) != 0
     assert torch.equal(episode_start_from_valid(valid), expected)
     assert episode_start_from_valid(valid[:1]).tolist() == [[False, False]]
+    # Where final observations have no rows, the row after the end of an episode begins another, too.
+    done = torch.tensor([[1, 1], [0, 1], [1, 0], [0, 0], [0, 0]]) != 0
+    expected = torch.tensor([[0, 0], [1, 1], [0, 1], [1, 0], [0, 0]]) != 0
+    assert torch.equal(episode_start_from_valid(valid, done), expected)
 
 
 def test_errors():
