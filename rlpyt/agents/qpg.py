@@ -122,7 +122,7 @@ class QpgAgent(ValueHeadSettings, BaseAgent, QpgPolicyAgent):
     n_q: int = 1
     """Networks of action values; the size of a layer, so it takes no schedule."""
     has_targets: bool = True
-    """Whether there are target networks. SAC with `joint_pass` is without, as CrossQ."""
+    """Whether there are target networks. SAC with `joint_pass` may do without, as CrossQ does."""
     pretrain_std: float | None = None
     """Standard deviation of the noise before the first update, when no schedule has begun; None spreads actions
     evenly."""
@@ -180,6 +180,8 @@ class QpgAgent(ValueHeadSettings, BaseAgent, QpgPolicyAgent):
         super().initialize(env_spaces)
         networks = self.networks
         self.q_model = q_model = new_q_model(self)
+        layers = (layer for network in networks.modules() for layer in network.modules())
+        self.has_batch_norm = any(isinstance(layer, EnsembleBatchNorm) for layer in layers)
         target_q = new_q_model(self) if self.has_targets else None
         initial_q = self.initial_q_model_state_dict or initial_state(self).get("q_model")
         if initial_q is not None:
@@ -204,12 +206,6 @@ class QpgAgent(ValueHeadSettings, BaseAgent, QpgPolicyAgent):
 def add_targets(agent: QpgAgent, target: ActorModel, target_q: nn.Module) -> None:
     """Give an agent target networks, which follow its own."""
     networks, model, who = agent.networks, agent.model, type(agent).__name__
-    if any(isinstance(layer, EnsembleBatchNorm) for network in networks.modules() for layer in network.modules()):
-        raise ValueError(
-            f"{who}: it has target networks and batch normalisation, whose statistics would be of one row of a "
-            "transition and not of the next row, so that learning diverges; expected one of them. For CrossQ give the "
-            'agent has_targets=False and SAC joint_pass=True; otherwise leave layers="batch_norm" out.'
-        )
     if not agent.has_target_policy:
         target.pi = nn.Identity()
     check_apart(f"{who}: BodyCls", model.body, target.body)

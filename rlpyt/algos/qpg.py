@@ -64,7 +64,7 @@ class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
     random_policy = False
     """Whether a step of the policy takes noise."""
     joint_pass = False
-    """Whether one pass gives the action values of a row and of the next, without targets."""
+    """Whether one pass gives the action values of a row and of the next."""
     n_drawn_q = cast(int | None, None)
     """Number of target values that V is made of, drawn at every update; None is all."""
 
@@ -158,13 +158,17 @@ def losses_of_values(algo: AnyQpgAlgo, batch: Buffer, output: torch.Tensor, y: t
 
 
 def check_targets(agent: QpgPolicyAgent, who: str, joint_pass: bool) -> None:
-    """Refuse an agent with target networks that are not used, without those that are, and a joint pass of sequences."""
-    if agent.has_targets == joint_pass:
-        has, whose = ("", f"{who}(joint_pass=True)") if joint_pass else ("no ", who)
+    """Refuse batch normalisation and an agent without targets where there is no joint pass, and one of sequences."""
+    if agent.has_batch_norm and not joint_pass:
         raise ValueError(
-            f"{whose}: the agent, a {type(agent).__name__}, has {has}target networks; expected "
-            f"{'none' if joint_pass else 'some'}. Give the agent has_targets={not joint_pass}"
-            f"{'' if joint_pass else ', or SAC joint_pass=True'}."
+            f"{who}: the agent, a {type(agent).__name__}, has batch normalisation, whose statistics would be of one "
+            "row of a transition and not of the next, so that learning diverges; expected none. Give SAC "
+            'joint_pass=True, as CrossQ and XQC have it, or leave layers="batch_norm" or "xqc" out.'
+        )
+    if not agent.has_targets and not joint_pass:
+        raise ValueError(
+            f"{who}: the agent, a {type(agent).__name__}, has no target networks; expected some. Give the agent "
+            "has_targets=True, or SAC joint_pass=True."
         )
     if joint_pass and agent.recurrent:
         raise ValueError(

@@ -46,10 +46,12 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     policy_update_interval=20`; DroQ is `q_model_kwargs=dict(dropout=0.01, layer_norm=True)` of the agent with
     `q_of_policy="mean", replay_ratio=20 * batch_size, policy_update_interval=20`. CrossQ is `joint_pass=True,
     policy_update_interval=3, optim_kwargs=dict(betas=(0.5, 0.999))` with learning rates of 1e-3, and of the agent
-    `has_targets=False` with `layers="batch_norm"` in `model_kwargs` and `q_model_kwargs`.
+    `has_targets=False` with `layers="batch_norm"` in `model_kwargs` and `q_model_kwargs`. XQC is `joint_pass=True,
+    policy_update_interval=3, normalize_reward=True` with `layers="xqc"` there and `value_head="c51:-5,5,101"`.
 
     Sources: Haarnoja et al. 2018, arXiv:1812.05905; REDQ Chen et al. 2021, arXiv:2101.05982; DroQ Hiraoka et al. 2022,
-    arXiv:2110.02034; CrossQ Bhatt et al. 2024, arXiv:1902.05605; discrete actions Christodoulou 2019, arXiv:1910.07207.
+    arXiv:2110.02034; CrossQ Bhatt et al. 2024, arXiv:1902.05605; XQC Palenicek et al. 2025, arXiv:2509.25174; discrete
+    actions Christodoulou 2019, arXiv:1910.07207.
     """
 
     opt_info_fields: ClassVar[tuple[str, ...]] = (
@@ -83,8 +85,9 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     n_target_q: int | None = None
     """Number of action values whose minimum is V, drawn at every update; None is all."""
     joint_pass: bool = False
-    """Whether one forward pass of the action values gives those of rows and of the rows that are bootstrapped from, by
-    weights that are trained, in the place of targets (CrossQ); for an agent with `has_targets=False`."""
+    """Whether one forward pass gives action values of rows and of the rows that are bootstrapped from, so that batch
+    normalisation takes the statistics of both. Those bootstrapped from are of targets, by a joint pass of their own
+    (XQC), or of the weights that are trained where the agent has no targets (CrossQ)."""
     q_of_policy: str = "min"
     """Of all action values, what the policy climbs: "min", or "mean" as in REDQ."""
 
@@ -148,9 +151,11 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
         agent = self.agent
         with torch.no_grad(), agent.evaluating(pi=True):
             next_action, log_prob, _ = act(agent, outputs.next_online, outputs.noise)
-        rows = AgentInputs(*map(torch.cat, zip(outputs.online, outputs.next_online, strict=True)))
-        both = agent.q(rows, torch.cat([agent.distribution.encode(batch.action), next_action]))
-        output, next_output = both.chunk(2, dim=1)
+        actions = torch.cat([agent.distribution.encode(batch.action), next_action])
+        output, next_output = agent.q(joined(outputs.online, outputs.next_online), actions).chunk(2, dim=1)
+        if agent.has_targets:
+            rows = joined(agent.target_features(*batch.agent_inputs), outputs.next_target)
+            _, next_output = agent.target_q(rows, actions).chunk(2, dim=1)
         return losses_of_values(self, batch, output, soft_target(self, batch, next_output, log_prob, hyper))
 
     def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor | ValueTarget:
@@ -282,6 +287,11 @@ def soft_target(
         return bounded_target(scaled(batch, hyper), soft_value(next_q, for_atoms(log_prob, next_q), alpha), hyper)
 
     return bootstrapped(algo.agent, algo.agent.values.lowest(output), backup)
+
+
+def joined(*rows: AgentInputs) -> AgentInputs:
+    """Return rows of features one after the other."""
+    return AgentInputs(*map(torch.cat, zip(*rows, strict=True)))
 
 
 def scaled(batch: Buffer, hyper: Hyper) -> Buffer:

@@ -319,20 +319,19 @@ def crossq(env: Environment) -> Parts:
     return Parts(algo, agent, 1e6 if env.kind == "mujoco" else 20_000, ONE_STEP)
 
 
+def xqc(env: Environment) -> Parts:
+    """Return XQC: Palenicek et al. 2025, with action values of 256 units a layer where the paper has 512."""
+    algo = algos.SAC(joint_pass=True, policy_update_interval=3, normalize_reward=True, **deep_sac(env, "lin_3e-4_3e-5"))
+    layers: Kwargs = dict(layers="xqc", hidden_sizes=(256,) * 4)
+    agent = agents.SacAgent(model_kwargs=layers, q_model_kwargs=layers, value_head="c51:-5,5,101")
+    return Parts(algo, agent, 1e6 if env.kind == "mujoco" else 20_000, ONE_STEP)
+
+
 def simba(env: Environment, version: int = 1) -> Parts:
     """Return SAC with the networks of SimBa or SimbaV2: Lee et al. 2024 and 2025, with 128 units for their 512."""
     rate: float | str = 1e-4 if version == 1 else "lin_1e-4_5e-5"
     own: Values = dict(OptimCls=torch.optim.AdamW, optim_kwargs=dict(weight_decay=1e-2))
-    algo = algos.SAC(
-        learning_rate=rate,
-        q_learning_rate=rate,
-        alpha_learning_rate=rate,
-        alpha_init=0.01,
-        target_entropy=-0.5 * math.prod(env.spaces.action.shape or ()),
-        replay_ratio=512,
-        **(own if version == 1 else dict(normalize_reward=True, return_limit=5.0)),
-        **first_steps(env),
-    )
+    algo = algos.SAC(**(own if version == 1 else dict(normalize_reward=True, return_limit=5.0)), **deep_sac(env, rate))
     kind = "simba" if version == 1 else "simbav2"
     agent = agents.SacAgent(
         model_kwargs=dict(layers=kind, hidden_sizes=(128,)),
@@ -341,6 +340,19 @@ def simba(env: Environment, version: int = 1) -> Parts:
         value_head="expectation" if version == 1 else "c51:-5,5,101",
     )
     return Parts(algo, agent, 1e6 if env.kind == "mujoco" else 20_000, ONE_STEP)
+
+
+def deep_sac(env: Environment, rate: float | str) -> Values:
+    """Return the settings that SimBa, SimbaV2 and XQC share."""
+    return dict(
+        learning_rate=rate,
+        q_learning_rate=rate,
+        alpha_learning_rate=rate,
+        alpha_init=0.01,
+        target_entropy=-0.5 * math.prod(env.spaces.action.shape or ()),
+        replay_ratio=512,
+        **first_steps(env),
+    )
 
 
 def recurrent_qpg(
@@ -415,6 +427,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "discrete_sac": Algorithm(discrete_sac, ("discrete",), "SAC by the values of all actions."),
     "crossq": Algorithm(crossq, ("continuous",), "SAC with batch normalisation, and without targets: fewer steps."),
     "simba": Algorithm(simba, ("continuous",), "SAC with residual networks and layer normalisation."),
+    "xqc": Algorithm(xqc, ("continuous",), "SAC with batch normalisation, weights of norm 1 and values by atoms."),
     "simbav2": Algorithm(lambda env: simba(env, 2), ("continuous",), "SAC with features and weights of norm 1."),
     "td3": Algorithm(td3, ("continuous",), "Twin delayed deep deterministic policy gradient."),
     "td3_lstm": Algorithm(

@@ -326,7 +326,9 @@ class QpgPolicyAgent(Agent):
     """Policy with action values, as DDPG, TD3 and SAC ask of an agent; rows are `AgentInputs` of features."""
 
     has_targets: bool = True
-    """Whether there are target networks; SAC with `joint_pass`, as in CrossQ, learns by `features` and `q` alone."""
+    """Whether there are target networks; SAC with `joint_pass`, as CrossQ, may learn by `features` and `q` alone."""
+    has_batch_norm: bool = False
+    """Whether networks take the statistics of the rows of a pass."""
     n_q: int
     """Networks of action values."""
     features: Features

@@ -1,7 +1,7 @@
 """Neural networks: full models, which agents call, and their parts."""
 
 from rlpyt.models.base import Model, takes_n_models, uses_prev_action
-from rlpyt.models.batch_norm import BatchNormModel, EnsembleBatchNorm
+from rlpyt.models.batch_norm import BatchNormModel, EnsembleBatchNorm, XqcModel
 from rlpyt.models.conv import IMPALA, Conv2dHeadModel, Conv2dModel, ConvSettings, ResidualConvModel
 from rlpyt.models.encoders import (
     Encoder,
@@ -13,7 +13,7 @@ from rlpyt.models.encoders import (
     is_image,
     make_encoder,
 )
-from rlpyt.models.ensemble import EnsembleLayerNorm, EnsembleLinear, EnsembleMlpModel, EnsembleModel
+from rlpyt.models.ensemble import EnsembleLayerNorm, EnsembleLinear, EnsembleMlpModel, EnsembleModel, UnitLinear
 from rlpyt.models.iqn import IqnModel, Quantiles, TauSource
 from rlpyt.models.layers import LAYERS
 from rlpyt.models.mlp import MlpModel, OutputLinear
@@ -42,7 +42,7 @@ from rlpyt.models.qpg import (
 )
 from rlpyt.models.recurrent import RecurrentCore, RnnState
 from rlpyt.models.running_mean_std import RunningMeanStdModel, join_replicas
-from rlpyt.models.simba import SimbaModel, SimbaV2Model, UnitLinear
+from rlpyt.models.simba import SimbaModel, SimbaV2Model
 from rlpyt.models.spectral_norm import SpectralLinear, SpectralNormModel
 from rlpyt.models.utils import conv2d_output_shape, init_orthogonal, scale_grad, update_target
 from rlpyt.utils.projection import Projection
@@ -86,6 +86,7 @@ __all__ = [
     "SpectralLinear",
     "SimbaModel",
     "SimbaV2Model",
+    "XqcModel",
     "Projection",
     "UnitLinear",
     "ConvSettings",

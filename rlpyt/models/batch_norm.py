@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from rlpyt.models.ensemble import EnsembleLinear, EnsembleModel, first
+from rlpyt.models.ensemble import EnsembleLinear, EnsembleModel, UnitLinear, first
 from rlpyt.models.mlp import Nonlinearity
 from rlpyt.models.running_mean_std import BatchStatistics
 from rlpyt.models.utils import as_sizes
@@ -135,3 +135,61 @@ class BatchNormModel(EnsembleModel):
         for (n_in, n_out), norm in zip(pairwise(sizes), norms[1:], strict=True):
             layers += [EnsembleLinear(n_models, n_in, n_out), nonlinearity(), norm]
         super().__init__(n_models, layers, sizes[-1], output_size)
+
+
+class UnitOutput(nn.Module):
+    """Outputs [n, M, output_size] of [n, M, size]: weights of norm 1 and a free bias, in float32.
+
+    Args:
+        n_models: N.
+        size: of what comes in.
+        output_size: number of outputs.
+    """
+
+    def __init__(self, n_models: int, size: int, output_size: int) -> None:
+        super().__init__()
+        self.linear = UnitLinear(n_models, size, output_size, keep_float32=True)
+        self.bias = nn.Parameter(torch.zeros(n_models, 1, output_size))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the outputs."""
+        output: torch.Tensor = self.linear(x)
+        return output + first(len(x), self.bias)[0]
+
+
+class XqcModel(EnsembleModel):
+    """N networks of XQC: a norm of the inputs, then linear, norm and nonlinearity for every hidden layer, and outputs.
+
+    The norms are `EnsembleBatchNorm`, without renormalisation. The linear layers have no bias but the last, and the
+    weights of every output have norm 1 again after each step of the optimiser (`UnitLinear`). Where action values have
+    targets, SAC needs `joint_pass=True`, so that the statistics are of both rows of a transition.
+
+    Args:
+        n_models: see `EnsembleModel`, also for the next three.
+        input_size: number of input features.
+        hidden_sizes: of the hidden layers; the paper has four, of 256 for policies and of 512 for values.
+        output_size: number of outputs.
+        nonlinearity: called once per hidden layer.
+        momentum: see `EnsembleBatchNorm`.
+
+    Source: Palenicek et al. 2025, arXiv:2509.25174.
+    """
+
+    def __init__(
+        self,
+        n_models: int,
+        input_size: int,
+        hidden_sizes: int | Sequence[int] | None,
+        output_size: int | None = None,
+        nonlinearity: Nonlinearity = nn.ReLU,
+        momentum: float = 0.01,
+    ) -> None:
+        sizes = [input_size, *as_sizes(hidden_sizes)]
+        norms = [EnsembleBatchNorm(n_models, size, momentum, warmup=None) for size in sizes]
+        layers: list[nn.Module] = [norms[0]]
+        for (n_in, n_out), norm in zip(pairwise(sizes), norms[1:], strict=True):
+            layers += [UnitLinear(n_models, n_in, n_out), norm, nonlinearity()]
+        super().__init__(n_models, layers, sizes[-1])
+        if output_size is not None:
+            self.layers.append(UnitOutput(n_models, sizes[-1], output_size))
+            self.output_size = output_size

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from rlpyt.models.batch_norm import BatchNormModel
+from rlpyt.models.batch_norm import BatchNormModel, XqcModel
 from rlpyt.models.ensemble import EnsembleMlpModel, EnsembleModel
 from rlpyt.models.mlp import MlpModel, Nonlinearity, OutputLinear
 from rlpyt.models.simba import SimbaModel, SimbaV2Model
@@ -22,6 +22,7 @@ LAYERS: dict[str, Callable[..., EnsembleModel]] = {
     "spectral_norm": SpectralNormModel,
     "simba": SimbaModel,
     "simbav2": SimbaV2Model,
+    "xqc": XqcModel,
 }
 
 
@@ -85,11 +86,11 @@ def features_of(
     """
     if layers == "mlp" or not as_sizes(hidden_sizes):
         return MlpModel(input_size, hidden_sizes, nonlinearity=nonlinearity, layer_norm=layer_norm)
-    if layers in ("batch_norm", BatchNormModel):
+    if layers in ("batch_norm", BatchNormModel, "xqc", XqcModel):
         raise ValueError(
             f"Making a model: layers is {layers!r}, which acts by other statistics than those that it learns with; "
-            'expected another kind here, such as layers="simba". Batch normalisation goes with CrossQ alone: SAC with '
-            "joint_pass=True."
+            'expected another kind here, such as layers="simba". Batch normalisation goes with policies and values of '
+            "SAC alone, by joint_pass=True."
         )
     return SingleModel(ensemble_of(layers, 1, input_size, hidden_sizes, layer_norm=layer_norm))
 

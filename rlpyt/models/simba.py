@@ -9,9 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from rlpyt.models.ensemble import EnsembleLayerNorm, EnsembleLinear, EnsembleModel, affine, first
+from rlpyt.models.ensemble import EnsembleLayerNorm, EnsembleLinear, EnsembleModel, UnitLinear, first
 from rlpyt.models.utils import as_sizes
-from rlpyt.utils.projection import Projection
 
 
 class ResidualBlock(nn.Module):
@@ -70,38 +69,6 @@ class SimbaModel(EnsembleModel):
         for layer in (embedding, *([self.layers[-1]] if output_size is not None else [])):
             assert isinstance(layer, EnsembleLinear)
             init_orthogonal_each(layer)
-
-
-class UnitLinear(Projection):
-    """N linear layers without bias whose weights [N, in, out] have norm 1 over the inputs of every output.
-
-    They start orthogonal, and are divided by their norms after every step of the optimiser.
-
-    Args:
-        n_models: N; for [n, M, in_features] with n < N only the first n are computed.
-        in_features: of one layer.
-        out_features: of one layer.
-        keep_float32: see `EnsembleLinear`.
-
-    Sources: Loshchilov et al. 2024, arXiv:2410.01131; Lee et al. 2025, arXiv:2502.15280.
-    """
-
-    def __init__(self, n_models: int, in_features: int, out_features: int, keep_float32: bool = False) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(n_models, in_features, out_features))
-        for weight in self.weight:
-            nn.init.orthogonal_(weight)
-        self.keep_float32 = keep_float32
-        with torch.no_grad():
-            self.project()
-
-    def project(self) -> None:
-        """Divide the weights by their norms."""
-        self.weight.div_(torch.linalg.vector_norm(self.weight, dim=1, keepdim=True).clamp(min=1e-8))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return x @ weight, [n, M, out_features]."""
-        return affine(x, first(len(x), self.weight)[0], None, self.keep_float32)
 
 
 class Scaler(nn.Module):

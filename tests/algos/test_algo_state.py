@@ -45,6 +45,7 @@ BATCH_NORM: dict[str, Any] = dict(layers="batch_norm", hidden_sizes=(8, 8))
 SPECTRAL: dict[str, Any] = dict(layers="spectral_norm", hidden_sizes=(8, 8))
 RESIDUAL: dict[str, Any] = dict(layers="simba", hidden_sizes=(8,))
 SPHERES: dict[str, Any] = dict(layers="simbav2", hidden_sizes=(8, 8))
+UNITS: dict[str, Any] = dict(layers="xqc", hidden_sizes=(8, 8))
 MU_AND_Q: dict[str, Any] = dict(model_kwargs=SMALL, q_model_kwargs=SMALL)
 
 
@@ -128,6 +129,10 @@ CASES: dict[str, Any] = {
     "SimbaV2": lambda: (
         SAC(**QPG_KWARGS),
         SacAgent(model_kwargs=SPHERES, q_model_kwargs=SPHERES, feature_kwargs=dict(normalize_observation=True)),
+    ),
+    "XQC": lambda: (
+        SAC(**QPG_KWARGS, joint_pass=True, normalize_reward=True, policy_update_interval=2),
+        SacAgent(model_kwargs=UNITS, q_model_kwargs=UNITS, value_head="c51:-5,5,11"),
     ),
     "SimBa": lambda: (
         TD3(**QPG_KWARGS, OptimCls=torch.optim.AdamW, optim_kwargs=dict(weight_decay=0.01)),

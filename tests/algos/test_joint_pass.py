@@ -21,6 +21,7 @@ BOX: dict[str, Any] = dict(action_space=spaces.Box(-1, 1, (2,)))
 REPLAY: dict[str, Any] = dict(min_steps_learn=64, replay_size=600, batch_size=8, replay_ratio=1)
 NORMS: dict[str, Any] = dict(layers="batch_norm", hidden_sizes=(8, 8))
 SPHERES: dict[str, Any] = dict(layers="simbav2", hidden_sizes=8)
+XQC: dict[str, Any] = dict(layers="xqc", hidden_sizes=(8, 8))
 
 
 def crossq(n_itr: int = 6, agent: dict[str, Any] | None = None, **settings: Any) -> tuple[Any, Any]:
@@ -35,7 +36,7 @@ def crossq(n_itr: int = 6, agent: dict[str, Any] | None = None, **settings: Any)
 
 
 def network(module: torch.nn.Module, i: int, x: torch.Tensor, training: bool) -> torch.Tensor:
-    """Network i of an ensemble in float64: norm, then linear, ReLU and norm, then linear."""
+    """Network i of an ensemble in float64: norm, then linear, ReLU and norm, then linear; or as XQC has it."""
     p = {name: t.detach().double()[i] for name, t in module.state_dict().items() if t.dim()}
 
     def norm(x: torch.Tensor, at: int) -> torch.Tensor:
@@ -43,6 +44,10 @@ def network(module: torch.nn.Module, i: int, x: torch.Tensor, training: bool) ->
         return (x - mean) / (var + 1e-3).sqrt() * p[f"{at}.weight"] + p[f"{at}.bias"]
 
     x = norm(x.double(), 0)
+    if "7.linear.weight" in p:  # XQC: the norm comes before the nonlinearity
+        for at in (1, 4):
+            x = norm(x @ p[f"{at}.weight"], at + 1).relu()
+        return x @ p["7.linear.weight"] + p["7.bias"][0]
     for at in (1, 4):
         x = norm((x @ p[f"{at}.weight"] + p[f"{at}.bias"][0]).relu(), at + 2)
     return x @ p["7.weight"] + p["7.bias"][0]
@@ -83,6 +88,53 @@ def test_losses_equal_the_formulas(settings: dict[str, Any]) -> None:
     assert q.requires_grad
 
 
+def test_targets_take_a_joint_pass_of_their_own() -> None:
+    """XQC: the atoms of y are those of the smaller target value of a pass over both rows, by statistics of that."""
+    algo = SAC(**REPLAY, joint_pass=True, q_learning_rate=1e-2, target_update_tau=0.2)
+    agent: Any = SacAgent(model_kwargs=XQC, q_model_kwargs=XQC, value_head="c51:-2,2,5")
+    sampler = set_up(algo, agent, RandomEnv, BOX)
+    for itr in range(6):
+        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    assert algo.update_counter > 10
+    batch, hyper = algo.feed.sample_batch(), algo.hyper(0)
+    algo.draws = draw(algo, batch, True)
+    networks = agent.features, agent.target_features
+    outputs = run_over(batch, agent, *networks, with_next=True, warmup_T=0)._replace(noise=algo.draws.target)
+    pi, q_model, target = copy.deepcopy((agent.model.pi.mlp.ensemble, agent.q_model.mlp, agent.target_q_model.mlp))
+    losses, q, y, *_ = algo.q_losses(batch, outputs, hyper)
+
+    s, next_s = batch.agent_inputs.observation, batch.target_inputs.observation
+    mean, log_std = network(pi.layers, 0, next_s, training=False).chunk(2, -1)
+    assert algo.draws.target is not None
+    u = mean + log_std.clamp(-20, 2).exp() * algo.draws.target
+    log_prob = (torch.distributions.Normal(mean, log_std.exp()).log_prob(u) + 2 * u.cosh().log()).sum(-1)
+    rows = torch.cat([torch.cat([s, batch.action], -1).double(), torch.cat([next_s, u.tanh()], -1)])
+    atoms, M = torch.linspace(-2, 2, 5, dtype=torch.float64), len(s)
+    own, following = (
+        torch.stack([network(x.layers, i, rows, training=True).softmax(-1) for i in range(2)])
+        for x in (q_model, target)
+    )
+    expected_q = own[:, :M] @ atoms
+    next_q = following[:, M:] @ atoms
+    alpha, total = algo.log_alpha.detach().double().exp(), torch.zeros(2, dtype=torch.float64)
+    for m in range(M):
+        p = torch.zeros(5, dtype=torch.float64)
+        for atom, weight in zip(atoms, following[next_q[:, m].argmin(), M + m], strict=True):
+            z = batch.return_[m] + batch.bootstrap_discount[m] * (atom - alpha * log_prob[m])
+            at = float((z.clamp(-2, 2) + 2).item())
+            low = min(int(at), 3)
+            p[low] += weight * (1 - (at - low))
+            p[low + 1] += weight * (at - low)
+        total -= (p * own[:, m].log()).sum(-1) / M
+    torch.testing.assert_close(q, expected_q.float(), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(losses, total.float(), rtol=1e-3, atol=1e-3)
+    assert not y.requires_grad
+    # The targets follow by `tau`; the weights have norm 1 after every step.
+    assert not torch.equal(target.layers[1].weight, q_model.layers[1].weight)
+    norms = torch.cat([x.weight.norm(dim=1).flatten() for x in q_model.modules() if isinstance(x, UnitLinear)])
+    torch.testing.assert_close(norms, torch.ones_like(norms))
+
+
 def test_the_policy_climbs_the_values_of_the_running_statistics() -> None:
     algo, agent = crossq()
     batch, hyper = algo.feed.sample_batch(), algo.hyper(0)
@@ -121,15 +173,14 @@ def test_one_pass_an_update_and_no_targets() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: (SAC(joint_pass=True), SacAgent()), r"SAC\(joint_pass=True\): the agent, a SacAgent, has target"),
         (lambda: (SAC(), SacAgent(has_targets=False)), r"SAC: the agent, a SacAgent, has no target networks"),
         (lambda: (TD3(), Td3Agent(has_targets=False)), r"TD3: the agent, a Td3Agent, has no target networks"),
         (
             lambda: (SAC(joint_pass=True, batch_T=2, batch_B=2), RecurrentSacAgent(has_targets=False)),
             r"SAC\(joint_pass=True\): the agent, a RecurrentSacAgent, is recurrent; expected one that is not",
         ),
-        (lambda: (SAC(), SacAgent(q_model_kwargs=NORMS)), r"SacAgent: it has target networks and batch normalisation"),
-        (lambda: (TD3(), Td3Agent(model_kwargs=NORMS)), r"Td3Agent: it has target networks and batch normalisation"),
+        (lambda: (SAC(), SacAgent(q_model_kwargs=NORMS)), r"SAC: the agent, a SacAgent, has batch normalisation"),
+        (lambda: (TD3(), Td3Agent(model_kwargs=XQC)), r"TD3: the agent, a Td3Agent, has batch normalisation"),
     ],
 )  # fmt: skip
 def test_parts_that_do_not_go_together(make: Any, message: str) -> None:

@@ -164,7 +164,7 @@ def of_another_table(table: dict[str, Any], case: str, EnvCls: Any) -> tuple[Any
     return algo.replace(optim_kwargs=smooth), agent, (EnvCls, env_kwargs)
 
 
-OF_STATES = ("PQN Adam", "PPO two-hot", "CrossQ", "SimBa", "SimbaV2", "spectral norm", "discrete SAC", "SAC C51")
+OF_STATES = ("PQN Adam", "PPO two-hot", "CrossQ", "XQC", "SimBa", "SimbaV2", "spectral norm", "discrete SAC", "SAC C51")
 OF_MASKS = ("PPO, normalised", "LSTM PPO", "double, dueling, noisy, prioritised DQN", "C51", "R2D1", "discrete SAC")
 CASES |= {case: partial(of_another_table, SMALL_PROBLEMS, case, RandomEnv) for case in OF_STATES}
 CASES |= {f"{case}, masks": partial(of_another_table, MASKED_PROBLEMS, case, MaskedEnv) for case in OF_MASKS}
