@@ -10,7 +10,6 @@ import pytest
 
 from tests.slurm.conftest import HERE, Case, n_rows, printed_scripts, status
 
-
 STUDY = shlex.quote(str(HERE / "study.py"))
 
 
