@@ -61,6 +61,8 @@ def stack_metrics(metrics: Mapping[str, list[Any]]) -> OptInfo:
 
 
 def _stacked(name: str, values: list[Any], device: torch.device | None) -> torch.Tensor:
+    if all(type(x) is float for x in values):  # one by one, each would wait for the device
+        return torch.tensor(values).to(device, non_blocking=True)
     try:
         tensors = [torch.as_tensor(x, device=device).detach() for x in values]
     except (TypeError, ValueError, RuntimeError) as error:

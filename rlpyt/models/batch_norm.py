@@ -35,6 +35,7 @@ class EnsembleBatchNorm(BatchStatistics):
         warmup: passes in training mode before r and d; None never has them.
         r_max: largest r.
         d_max: largest size of d.
+        shift: whether the bias is learned; it stays 0 where another norm would take it away.
 
     Sources: Ioffe and Szegedy 2015, arXiv:1502.03167; renormalisation Ioffe 2017, arXiv:1702.03275; the defaults Bhatt
     et al. 2024, arXiv:1902.05605.
@@ -53,10 +54,14 @@ class EnsembleBatchNorm(BatchStatistics):
         warmup: int | None = 100_000,
         r_max: float = 3.0,
         d_max: float = 5.0,
+        shift: bool = True,
     ) -> None:
         super().__init__()
         self.momentum, self.eps, self.warmup, self.r_max, self.d_max = momentum, eps, warmup, r_max, d_max
         self.weight, self.bias = nn.Parameter(torch.ones(n_models, size)), nn.Parameter(torch.zeros(n_models, size))
+        if not shift:
+            del self.bias
+            self.register_buffer("bias", torch.zeros(n_models, size))
         self.register_buffer("mean", torch.zeros(n_models, size))
         self.register_buffer("var", torch.ones(n_models, size))
         self.register_buffer("n_passes", torch.zeros((), dtype=torch.int64))
@@ -160,9 +165,10 @@ class UnitOutput(nn.Module):
 class XqcModel(EnsembleModel):
     """N networks of XQC: a norm of the inputs, then linear, norm and nonlinearity for every hidden layer, and outputs.
 
-    The norms are `EnsembleBatchNorm`, without renormalisation. The linear layers have no bias but the last, and the
-    weights of every output have norm 1 again after each step of the optimiser (`UnitLinear`). Where action values have
-    targets, SAC needs `joint_pass=True`, so that the statistics are of both rows of a transition.
+    The norms are `EnsembleBatchNorm`, without renormalisation; that of the inputs has no bias, as the next one would
+    take it away, and Adam would move it by the rounding of its gradient. The linear layers have no bias but the last,
+    and the weights of every output have norm 1 again after each step of the optimiser (`UnitLinear`). Where action
+    values have targets, SAC needs `joint_pass=True`, so that the statistics are of both rows of a transition.
 
     Args:
         n_models: see `EnsembleModel`, also for the next three.
@@ -185,9 +191,9 @@ class XqcModel(EnsembleModel):
         momentum: float = 0.01,
     ) -> None:
         sizes = [input_size, *as_sizes(hidden_sizes)]
-        norms = [EnsembleBatchNorm(n_models, size, momentum, warmup=None) for size in sizes]
-        layers: list[nn.Module] = [norms[0]]
-        for (n_in, n_out), norm in zip(pairwise(sizes), norms[1:], strict=True):
+        layers: list[nn.Module] = [EnsembleBatchNorm(n_models, input_size, momentum, warmup=None, shift=False)]
+        for n_in, n_out in pairwise(sizes):
+            norm = EnsembleBatchNorm(n_models, n_out, momentum, warmup=None)
             layers += [UnitLinear(n_models, n_in, n_out), norm, nonlinearity()]
         super().__init__(n_models, layers, sizes[-1])
         if output_size is not None:

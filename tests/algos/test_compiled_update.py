@@ -44,7 +44,7 @@ WHOLE = (
         "discrete SAC",
     ),
     *("PPO two-hot", "DQN HL-Gauss", "SAC C51"),
-    *("CrossQ", "SimBa", "SimbaV2", "spectral norm"),
+    *("CrossQ", "XQC", "SimBa", "SimbaV2", "spectral norm"),
 )
 AS_THEY_ARE = ("IQN", "DroQ")
 """Their networks draw random numbers in a forward pass, which torch does not capture."""
@@ -75,7 +75,7 @@ def test_compiled_updates_give_the_same_numbers(case, traced):
     traced()
     other_algo, other, other_metrics = trained(case, settings=COMPILED)
     assert other_algo.update_counter == algo.update_counter > 0
-    of_case = dict.fromkeys(("TD3", "PPO", "PPO two-hot", "PQN Adam", "CrossQ", "SimBa", "discrete SAC"), 2)
+    of_case = dict.fromkeys(("TD3", "PPO", "PPO two-hot", "PQN Adam", "CrossQ", "XQC", "SimBa", "discrete SAC"), 2)
     assert counters["stats"]["unique_graphs"] == of_case.get(case, int(case in WHOLE))
     assert other_algo.compiled.is_on == (case in WHOLE)
     for one, more in zip(metrics, other_metrics, strict=True):

@@ -82,7 +82,7 @@ def test_nothing_waits_for_the_device_inside_an_update(case, device, no_waiting,
 IS_OLD = "isolate_recompiles" not in signature(torch.compile).parameters
 COMPILED = (
     "A2C", "PPO", "PPO images", "VTrace", "DQN", "DQN images there", "Rainbow", "QRDQN", "DDPG", "SAC",
-    "PQN Adam", "CrossQ", "SimbaV2", "discrete SAC", "SAC C51", "PPO, normalised, masks", "C51, masks",
+    "PQN Adam", "CrossQ", "XQC", "SimbaV2", "discrete SAC", "SAC C51", "PPO, normalised, masks", "C51, masks",
     pytest.param("TD3", marks=pytest.mark.xfail(IS_OLD, reason="torch 2.11 generates no code of it for a GPU")),
 )  # fmt: skip
 
