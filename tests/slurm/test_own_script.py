@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
-import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.slurm.conftest import HERE, Case, n_rows, printed_scripts, status
 
-STUDY = shlex.quote(str(HERE / "study.py"))
+
+def study(case: Case) -> str:
+    """Return the command of the program of these tests, whose folder here has no name that a shell would split."""
+    shutil.copy(HERE / "study.py", case.folder)
+    return f"python {case.folder}/study.py {case.folder}/data"
 
 
 def printed(case: Case, name: str = "alone", time_limit: str = "0:10:00", run_ID: str = "0") -> str:
     """Return one of the page's two scripts, with another program and another time limit."""
     text = dict(zip(("alone", "array"), printed_scripts("howto/resume.md"), strict=True))[name]
-    program = f"python {STUDY} {case.folder}/data"
     text = re.sub(r"--time=\S+ --cpus-per-task=4", f"--time={time_limit} --cpus-per-task=1", text)
-    return re.sub(r"python train.py *", f"{program} {run_ID if name == 'alone' else ''}", text)
+    return re.sub(r"python train.py *", f"{study(case)} {run_ID if name == 'alone' else ''}", text)
 
 
 def run_dir(case: Case, run_ID: int = 0) -> Path:
@@ -111,7 +114,7 @@ def test_replicas_whose_job_is_requeued_are_those_of_one_machine(case: Case):
     # The nodes here are daemons of one machine, with names that no network knows.
     script = re.sub("(?<=MASTER_ADDR=).*", "127.0.0.1", script)
     script = script.replace("--time=12:00:00", "--time=0:10:00").replace("TERM@120", "TERM@510")
-    job = case.submit(script.replace("python script.py", f"python {STUDY} {case.folder}/data 0 replicas"))
+    job = case.submit(script.replace("python script.py", f"{study(case)} 0 replicas"))
     case.until(lambda: len(case.accounts(job)) == 2, 300, "the second start")
     case.until_rows(run_dir(case), n_rows(run_dir(case)) + 1)
     case.ask("scontrol", "requeue", job)
