@@ -35,7 +35,7 @@ Reduction = Literal["ddp", "flat"]
 
 _POLL = timedelta(seconds=0.5)  # a wait in C++ that is no longer lets Ctrl-C through
 _CONNECT_SECONDS = 30.0  # how long the others may take to connect, once all have come
-_ANSWER_SECONDS = 3.0  # how long the others may take to leave a note, once a collective has failed
+_ANSWER_SECONDS = 10.0  # how long the others may take to leave a note or to be gone, once a collective has failed
 _LEAVE_SECONDS = 3.0  # how long the others may take to leave, too
 
 
