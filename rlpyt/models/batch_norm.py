@@ -41,6 +41,7 @@ class EnsembleBatchNorm(BatchStatistics):
     et al. 2024, arXiv:1902.05605.
     """
 
+    bias: torch.Tensor
     mean: torch.Tensor
     var: torch.Tensor
     n_passes: torch.Tensor
@@ -58,10 +59,11 @@ class EnsembleBatchNorm(BatchStatistics):
     ) -> None:
         super().__init__()
         self.momentum, self.eps, self.warmup, self.r_max, self.d_max = momentum, eps, warmup, r_max, d_max
-        self.weight, self.bias = nn.Parameter(torch.ones(n_models, size)), nn.Parameter(torch.zeros(n_models, size))
-        if not shift:
-            del self.bias
-            self.register_buffer("bias", torch.zeros(n_models, size))
+        self.weight, zeros = nn.Parameter(torch.ones(n_models, size)), torch.zeros(n_models, size)
+        if shift:
+            self.bias = nn.Parameter(zeros)
+        else:
+            self.register_buffer("bias", zeros)
         self.register_buffer("mean", torch.zeros(n_models, size))
         self.register_buffer("var", torch.ones(n_models, size))
         self.register_buffer("n_passes", torch.zeros((), dtype=torch.int64))
@@ -142,26 +144,6 @@ class BatchNormModel(EnsembleModel):
         super().__init__(n_models, layers, sizes[-1], output_size)
 
 
-class UnitOutput(nn.Module):
-    """Outputs [n, M, output_size] of [n, M, size]: weights of norm 1 and a free bias, in float32.
-
-    Args:
-        n_models: N.
-        size: of what comes in.
-        output_size: number of outputs.
-    """
-
-    def __init__(self, n_models: int, size: int, output_size: int) -> None:
-        super().__init__()
-        self.linear = UnitLinear(n_models, size, output_size, keep_float32=True)
-        self.bias = nn.Parameter(torch.zeros(n_models, 1, output_size))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the outputs."""
-        output: torch.Tensor = self.linear(x)
-        return output + first(len(x), self.bias)[0]
-
-
 class XqcModel(EnsembleModel):
     """N networks of XQC: a norm of the inputs, then linear, norm and nonlinearity for every hidden layer, and outputs.
 
@@ -197,5 +179,5 @@ class XqcModel(EnsembleModel):
             layers += [UnitLinear(n_models, n_in, n_out), norm, nonlinearity()]
         super().__init__(n_models, layers, sizes[-1])
         if output_size is not None:
-            self.layers.append(UnitOutput(n_models, sizes[-1], output_size))
+            self.layers.append(UnitLinear(n_models, sizes[-1], output_size, keep_float32=True, bias=True))
             self.output_size = output_size

@@ -42,7 +42,7 @@ class EnsembleLinear(nn.Module):
 
 
 class UnitLinear(Projection):
-    """N linear layers without bias whose weights [N, in, out] have norm 1 over the inputs of every output.
+    """N linear layers whose weights [N, in, out] have norm 1 over the inputs of every output.
 
     They start orthogonal, and are divided by their norms after every step of the optimiser.
 
@@ -51,13 +51,17 @@ class UnitLinear(Projection):
         in_features: of one layer.
         out_features: of one layer.
         keep_float32: see `EnsembleLinear`.
+        bias: whether there is one, which has any size.
 
     Sources: Loshchilov et al. 2024, arXiv:2410.01131; Lee et al. 2025, arXiv:2502.15280.
     """
 
-    def __init__(self, n_models: int, in_features: int, out_features: int, keep_float32: bool = False) -> None:
+    def __init__(
+        self, n_models: int, in_features: int, out_features: int, keep_float32: bool = False, bias: bool = False
+    ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(n_models, in_features, out_features))
+        self.bias = nn.Parameter(torch.zeros(n_models, 1, out_features)) if bias else None
         for weight in self.weight:
             nn.init.orthogonal_(weight)
         self.keep_float32 = keep_float32
@@ -69,8 +73,9 @@ class UnitLinear(Projection):
         self.weight.div_(torch.linalg.vector_norm(self.weight, dim=1, keepdim=True).clamp(min=1e-8))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return x @ weight, [n, M, out_features]."""
-        return affine(x, first(len(x), self.weight)[0], None, self.keep_float32)
+        """Return x @ weight + bias, [n, M, out_features]."""
+        bias = None if self.bias is None else first(len(x), self.bias)[0]
+        return affine(x, first(len(x), self.weight)[0], bias, self.keep_float32)
 
 
 class EnsembleLayerNorm(nn.Module):

@@ -44,12 +44,11 @@ def network(module: torch.nn.Module, i: int, x: torch.Tensor, training: bool) ->
         return (x - mean) / (var + 1e-3).sqrt() * p[f"{at}.weight"] + p[f"{at}.bias"]
 
     x = norm(x.double(), 0)
-    if "7.linear.weight" in p:  # XQC: the norm comes before the nonlinearity
-        for at in (1, 4):
-            x = norm(x @ p[f"{at}.weight"], at + 1).relu()
-        return x @ p["7.linear.weight"] + p["7.bias"][0]
     for at in (1, 4):
-        x = norm((x @ p[f"{at}.weight"] + p[f"{at}.bias"][0]).relu(), at + 2)
+        if "1.bias" in p:
+            x = norm((x @ p[f"{at}.weight"] + p[f"{at}.bias"][0]).relu(), at + 2)
+        else:  # XQC: the norm comes before the nonlinearity
+            x = norm(x @ p[f"{at}.weight"], at + 1).relu()
     return x @ p["7.weight"] + p["7.bias"][0]
 
 

@@ -48,14 +48,12 @@ def waits(on_gpu: bool) -> Iterator[list[str]]:
     lines += [f"{w.filename}:{w.lineno}" for w in caught if "synchronizing" in str(w.message)]
 
 
-def wired(sampler: DeviceSampler, agent: Any, device: str, algo: Any = None) -> DeviceSampler:
+def wired(sampler: DeviceSampler, agent: Any, device: str) -> DeviceSampler:
     """Wire the parts as a runner does; the weights follow from a seed."""
     torch.manual_seed(5)
     run = Run(batch_spec=sampler.batch_spec, seed=3, bootstrap_value=True, final_rows=False)
     sampler.initialize(agent, run)
     agent.to_device(ComputeSettings(device=device))
-    if algo is not None:
-        algo.initialize(agent, run)
     return sampler
 
 
