@@ -40,6 +40,7 @@ def dm_control_make(
     n_frames: int = 3,
     camera_id: int = 0,
     task_kwargs: Kwargs | None = None,
+    action_repeat: int = 1,
 ) -> DmControlEnv | DmControlPixelsEnv:
     """Return a task of the DeepMind Control Suite.
 
@@ -52,13 +53,18 @@ def dm_control_make(
         camera_id: number of the camera, from 0; -1 is the free camera of MuJoCo.
         task_kwargs: of the task, `time_limit` (seconds) among them. `random` seeds what a task draws when it is made
             (the model of the lqr tasks). It is 0 by default, as all environments of a run have to be one task.
+        action_repeat: steps of the task's control that a step here takes with one action, fewer at the end of an
+            episode; its reward is their sum, and with `pixels` the last is drawn. Most papers have 2, and count steps
+            of the control.
 
     Raises:
         ImportError: if dm-control, Shimmy or MuJoCo is not installed.
         ValueError: if there is no such domain or task, with close names in the text; or if the image is empty, or both
-            flat and of pixels.
+            flat and of pixels, or an action repeated less than once.
         RuntimeError: if no image can be drawn.
     """
+    if action_repeat < 1:
+        raise ValueError(f"dm_control_make: got action_repeat={action_repeat}; expected at least 1, once an action.")
     if pixels is not None and (flatten or min(*pixels, n_frames) < 1):
         raise ValueError(
             f"dm_control_make: got pixels={pixels}, n_frames={n_frames} and flatten={flatten}; expected a height, a "
@@ -74,14 +80,17 @@ def dm_control_make(
         render_kwargs={"height": height, "width": width, "camera_id": camera_id},
     )
     env.spec = EnvSpec(f"dm_control/{domain}-{task}-v0")
-    return DmControlEnv(env, flatten) if pixels is None else DmControlPixelsEnv(env, n_frames)
+    if pixels is None:
+        return DmControlEnv(env, action_repeat, flatten)
+    return DmControlPixelsEnv(env, action_repeat, n_frames)
 
 
 class _SuiteEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Base of both kinds of observation: seeds, bounds of actions, frames per second."""
+    """Base of both kinds of observation: seeds, bounds of actions, repeated actions, frames per second."""
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: Any, action_repeat: int) -> None:
         super().__init__(env)
+        self._action_repeat = action_repeat
         # Before a reset with a seed, the suite would continue the random stream that made the task, equal everywhere.
         env.np_random = np.random.RandomState()
         low, high = env.action_space.low, env.action_space.high
@@ -89,7 +98,7 @@ class _SuiteEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
             np.where(low <= -_NO_BOUND, -np.inf, low), np.where(high >= _NO_BOUND, np.inf, high), dtype=np.float64
         )
         # Shimmy writes a thousand times the seconds of a step, into one dictionary for all environments.
-        self.metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / env.dt)}
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / (env.dt * action_repeat))}
 
     def observe(self, parts: dict[str, np.ndarray], is_first: bool) -> Buffer:
         """Return the observation, of an episode the first or another, for its parts as the suite gives them."""
@@ -101,9 +110,14 @@ class _SuiteEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.observe(parts, is_first=True), {}
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Take one step of the task's control; Shimmy's info says what the flags say, and is left out."""
-        parts, reward, terminated, truncated, _ = self.env.step(action)
-        return self.observe(parts, is_first=False), float(reward), terminated, truncated, {}
+        """Take steps of the task's control; Shimmy's info says what the flags say, and is left out."""
+        total = 0.0
+        for _ in range(self._action_repeat):
+            parts, reward, terminated, truncated, _ = self.env.step(action)
+            total += float(reward)
+            if terminated or truncated:
+                break
+        return self.observe(parts, is_first=False), total, terminated, truncated, {}
 
 
 class DmControlEnv(_SuiteEnv):
@@ -113,11 +127,12 @@ class DmControlEnv(_SuiteEnv):
 
     Args:
         env: the adapter of Shimmy.
+        action_repeat: steps of the task in one step.
         flatten: whether observations are one vector.
     """
 
-    def __init__(self, env: Any, flatten: bool) -> None:
-        super().__init__(env)
+    def __init__(self, env: Any, action_repeat: int, flatten: bool) -> None:
+        super().__init__(env, action_repeat)
         self._flatten = flatten
         sizes = {name: int(np.prod(part.shape)) for name, part in env.observation_space.spaces.items()}
         self.observation_space: Space = (
@@ -138,14 +153,15 @@ class DmControlPixelsEnv(_SuiteEnv):
 
     Args:
         env: the adapter of Shimmy, with the size of the images.
+        action_repeat: steps of the task in one step.
         n_frames: images in an observation.
 
     Raises:
         RuntimeError: if no image can be drawn.
     """
 
-    def __init__(self, env: Any, n_frames: int) -> None:
-        super().__init__(env)
+    def __init__(self, env: Any, action_repeat: int, n_frames: int) -> None:
+        super().__init__(env, action_repeat)
         try:
             height, width, _ = env.render().shape
         except Exception as error:

@@ -94,6 +94,21 @@ def test_the_time_limit_truncates(dm_control):
     assert ends == [(False, False)] * 3 + [(False, True)]
 
 
+def test_a_repeated_action_is_as_many_steps_until_the_episode_ends(dm_control):
+    arguments: dict[str, Any] = {"domain": "cartpole", "task": "balance", "task_kwargs": {"time_limit": 0.05}}
+    single, repeated = make_env(dm_control_make, arguments), make_env(dm_control_make, arguments | {"action_repeat": 2})
+    assert repeated.env.metadata["render_fps"] == 50
+    single.reset(3), repeated.reset(3)
+    for action, n_steps in ((0.5, 2), (-1.0, 2), (1.0, 1)):
+        steps = [single.step(np.full(1, action)) for _ in range(n_steps)]
+        one = repeated.step(np.full(1, action))
+        assert one[1] == pytest.approx(sum(step[1] for step in steps), abs=1e-6)
+        assert one[2:4] == steps[-1][2:4]
+        for name, part in one[0].items():
+            np.testing.assert_array_equal(part, steps[-1][0][name])
+    assert one[3]
+
+
 def test_the_end_of_the_task_terminates(dm_control):
     env = make_env(dm_control_make, {"domain": "lqr", "task": "lqr_2_1"})
     env.reset(0)
@@ -122,6 +137,7 @@ def test_actions_have_the_bounds_of_the_actuators(dm_control):
         ({"domain": "walker", "task": "run", "pixels": (0, 84)}, r"pixels=\(0, 84\).*at least 1"),
         ({"domain": "walker", "task": "run", "pixels": (8, 8), "n_frames": 0}, "n_frames=0.*at least 1"),
         ({"domain": "walker", "task": "run", "pixels": (8, 8), "flatten": True}, "no flatten"),
+        ({"domain": "walker", "task": "run", "action_repeat": 0}, "action_repeat=0.*at least 1"),
     ],
 )
 def test_wrong_arguments_are_named(dm_control, arguments, text):
