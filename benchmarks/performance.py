@@ -71,7 +71,7 @@ PEER_LABELS = {
     "torchrl": "TorchRL",
     "sample_factory": "Sample Factory",
     "rllib": "RLlib",
-    "gymnasium": "gymnasium AsyncVectorEnv",
+    "gymnasium": "gymnasium",
     "ale_py": "ale-py AtariVectorEnv",
     "envpool": "EnvPool",
     "rlox": "rlox",
@@ -99,6 +99,8 @@ def parts_of(name: str) -> dict[str, Part]:
         parts = {"rlpyt": Part("rlpyt", "rlpyt"), "bare": Part("bare loop", "bare")}
         if name in HALF_PRECISION:
             parts["rlpyt_bfloat16"] = Part("rlpyt, bfloat16", "rlpyt", "bfloat16")
+    if not has_bfloat16():
+        parts = {key: part for key, part in parts.items() if not key.endswith("bfloat16")}
     if name in COMPILED:
         parts["rlpyt_compiled"] = Part("rlpyt, compiled", "rlpyt", "compiled")
     if name in WITHOUT_BARE:
@@ -108,6 +110,11 @@ def parts_of(name: str) -> dict[str, Part]:
         if script.exists() and f'"{name}": ' in script.read_text():
             parts[library] = Part(label, library)
     return parts
+
+
+def has_bfloat16() -> bool:
+    """Return whether the processor has instructions for bfloat16, without which it takes ten times as long."""
+    return "bf16" in Path("/proc/cpuinfo").read_text()
 
 
 def measure(part: Part, name: str, seconds: float, limit: float = 300) -> float:
@@ -234,6 +241,8 @@ def machine() -> dict[str, Any]:
 def report() -> None:
     """Write the tables into the page, and the picture beside it."""
     results = json.loads(RESULTS.read_text())
+    for name in WORKLOADS:
+        results[name] = {key: numbers for key, numbers in results[name].items() if key in parts_of(name)}
     titles = {name: work.title for name, work in WORKLOADS.items()}
     at = results["machine"]
     lines = [f"Measured on {at['date']}, {at['cores']} cores, {at['cpu']}.", ""]

@@ -33,11 +33,13 @@ def best_peer(name: str, figures: Figures) -> str | None:
 
 def summary(results: Mapping[str, Any], titles: Mapping[str, str], labels: Mapping[str, str]) -> list[str]:
     """Return the table of all workloads."""
-    lines = [
-        "| steps/s | rlpyt | compiled | of the bare loop | times Stable-Baselines3 "
-        "| fastest peer | times it | compiled | in bfloat16 |",
-        "|---" * 9 + "|",
-    ]
+    head = ["steps/s", "rlpyt", "compiled", "of the bare loop", "times Stable-Baselines3", "fastest peer", "times it"]
+    beside_peer = ["rlpyt", "rlpyt_compiled"]
+    head.append("compiled")
+    if any("rlpyt_bfloat16" in results.get(name, {}) for name in titles):
+        head.append("in bfloat16")
+        beside_peer.append("rlpyt_bfloat16")
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for name, title in titles.items():
         figures = results.get(name, {})
         if "rlpyt" not in figures:
@@ -47,16 +49,20 @@ def summary(results: Mapping[str, Any], titles: Mapping[str, str], labels: Mappi
         cells += [number(median(figures[key])) if key in figures else "" for key in ("rlpyt", "rlpyt_compiled")]
         cells += [ratio(name, figures, "rlpyt", other) for other in ("bare", "stable_baselines3")]
         cells.append(f"{labels[peer]} {number(median(figures[peer]))}" if peer else "")
-        cells += [ratio(name, figures, own, peer) for own in ("rlpyt", "rlpyt_compiled", "rlpyt_bfloat16")]
+        cells += [ratio(name, figures, own, peer) for own in beside_peer]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
 
 def ratio(name: str, figures: Figures, key: str, other: str | None) -> str:
-    """Return how many times as fast a part is as another; nothing where one of them was not measured."""
+    """Return how many times as fast a part is as another; nothing where one of them was not measured.
+
+    It is the median over the rounds that both have, in which they were measured one after the other.
+    """
     if other is None or not {key, other} <= figures.keys():
         return ""
-    return f"{speed(name, figures[key]) / speed(name, figures[other]):.2f}"
+    pairs = zip(figures[key], figures[other], strict=False)
+    return f"{median(speed(name, [own]) / speed(name, [theirs]) for own, theirs in pairs):.2f}"
 
 
 def details(results: Mapping[str, Any], titles: Mapping[str, str], labels: Mapping[str, str]) -> list[str]:

@@ -34,6 +34,8 @@ BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
 TWO_CORES = "--runs-at-once 1 "  # of two, for runs of two processes
+TWO_FRAMES = "--env-kwargs action_repeat=2"
+MINATAR = "experiments.tasks:minatar_breakout"
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,10 @@ class Figure:
     n_steps: float
     lines: tuple[Line, ...]
     seeds: int = 3
+    options: str = ""
+    """Further options of all commands."""
+    about: str = ""
+    """A sentence of the page, such as which package the task needs."""
 
     def command(self, key: str, line: Line, runs_at_once: int | None = None) -> list[str]:
         """Return the arguments of `rlpyt` for a line of the figure of a key."""
@@ -69,7 +75,9 @@ class Figure:
         return [
             *("launch", line.algo, self.env, "--n-steps", f"{self.n_steps:.0f}", "--seeds", str(self.seeds)),
             *("--evaluate", "--checkpoint-interval-minutes", "5", "--title", line.name),
-            *("--data-dir", str((DATA / key).relative_to(ROOT)), *shlex.split(line.options), *at_once),
+            *("--data-dir", str((DATA / key).relative_to(ROOT))),
+            *shlex.split(f"{self.options} {line.options}"),
+            *at_once,
         ]
 
 
@@ -111,19 +119,63 @@ FIGURES: dict[str, Figure] = {
         (
             Line("sac"),
             Line("crossq", reference="8,112 with 512 units, XQC's authors"),
+            Line("xqc", reference="8,597 with 512 units, its authors"),
             Line("simba"),
-            Line("simbav2"),
+            Line("simbav2", reference="7,328 with 512 units, its authors"),
         ),
     ),
     "dog_stand": Figure(
-        "dm_control/dog-stand-v0",
-        100_000,
+        "dm_control/dog-stand",
+        50_000,
         (
             Line("sac", reference="31, SimbaV2's authors"),
             Line("simba", reference="144, SimbaV2's authors"),
             Line("simbav2", reference="260, SimbaV2's authors"),
         ),
+        options=TWO_FRAMES,
+        about="Two steps of the task to one of a run; the references are at 100,000 of the task's.",
     ),
+    "cheetah_run": Figure(
+        "dm_control/cheetah-run",
+        50_000,
+        (
+            Line("sac", reference="178, SimbaV2's authors"),
+            Line("simba", "--algo.replay-ratio 256", "492 with 512 units, SimbaV2's authors"),
+            Line("simbav2", "--algo.replay-ratio 256", "666 with 512 units, its authors"),
+        ),
+        options=TWO_FRAMES,
+        about="One update a step, and two steps of the task; the references are at 100,000 of the task's.",
+    ),
+    "minatar_pqn": Figure(MINATAR, 10_000_000, (Line("pqn"),), about="It needs `pip install minatar`."),
+    "minatar_iqn": Figure(
+        MINATAR,
+        2_000_000,
+        (
+            Line("iqn"),
+            Line("iqn", "--algo.munchausen 0.9 --algo.n-step-return 3", label="iqn_munchausen"),
+            Line(
+                "iqn",
+                "--algo.munchausen 0.9 --algo.n-step-return 3 --algo.prioritized-replay --algo.pri-beta-steps 2e6",
+                label="iqn_parts_of_btr",
+            ),
+        ),
+        about="It needs `pip install minatar`.",
+    ),
+    "fetch_reach": Figure(
+        "gymnasium_robotics:FetchReach-v4",
+        20_000,
+        (Line("sac"), Line("sac", "--algo.hindsight future", label="sac_hindsight")),
+        about="0 is the most there is, -50 never to reach. It needs `pip install gymnasium-robotics mujoco==3.3.0`.",
+    ),
+    **{
+        key: Figure(
+            f"popgym:popgym-{task}Easy-v0",
+            1_000_000,
+            (Line("ppo_lstm"), Line("pqn_lstm"), Line("r2d1"), Line("ppo", label="ppo_without_memory")),
+            about="1 is the most there is. It needs `pip install popgym`.",
+        )
+        for key, task in (("repeat_previous", "RepeatPrevious"), ("count_recall", "CountRecall"))
+    },
     "asynchronous": Figure(
         "Pendulum-v1",
         20_000,
@@ -187,7 +239,13 @@ def table(key: str) -> list[str] | None:
     if not rows:
         return None
     return [
-        f"{figure.env}, {figure.n_steps:,.0f} steps. ![curves](figures/{key}.png)",
+        " ".join(
+            [
+                f"{figure.env}, {figure.n_steps:,.0f} steps.",
+                *filter(None, [figure.about]),
+                f"![curves](figures/{key}.png)",
+            ]
+        ),
         "",
         "| method | return | seeds | reference | command |",
         "|---|---|---|---|---|",

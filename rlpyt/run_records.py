@@ -137,13 +137,15 @@ def parts_of(level: Iterable[object]) -> Iterator[object]:
             yield from x.values() if isinstance(x, dict) else x
 
 
-def read_json(path: Path, needed: bool = True) -> tuple[Json, str]:
-    """Return the content of a file, and what is wrong with it."""
+def read_json(path: Path, needed: bool = True, disk_may_fail: bool = True) -> tuple[Json, str]:
+    """Return the content of a file, and what is wrong with it; without `disk_may_fail` an OSError is raised."""
     try:
         content = load_json(path)
     except FileNotFoundError:
         return {}, f"no {path.name}" if needed else ""
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and not disk_may_fail:
+            raise
         return {}, f"{path.name} cannot be read ({printable(error)})"
     return (content, "") if isinstance(content, dict) else ({}, f"{path.name} is not a dictionary")
 

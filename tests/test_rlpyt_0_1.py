@@ -285,19 +285,19 @@ def test_the_class_of_every_part_is_checked_before_a_run():
 
     class OwnDistribution(agents.CategoricalPgAgent):
         def make_distribution(self, env_spaces: EnvSpaces) -> Any:
-            return old(distributions.Categorical, "evaluate")(2)
+            return old(distributions.Categorical, "log_likelihood")(2)
 
     def with_part(**part: Any) -> None:
         set_up(algos.DQN(batch_size=4, replay_size=64, min_steps_learn=8, **part), agents.DqnAgent(), RandomEnv)
 
     calls = {
-        "descend": lambda: old(algos.A2C, "descend")(),
+        "process_returns": lambda: old(algos.A2C, "process_returns")(),
         "toggle_alt": lambda: old(agents.DqnAgent, "toggle_alt")(),
         "log_diagnostics": lambda: old(runners.MinibatchRl, "log_diagnostics")(),
         "_get_n_envs_lists": lambda: old(samplers.SerialSampler, "_get_n_envs_lists")(CountingEnv, {}),
         "start_envs": lambda: sampler(CollectorCls=old(samplers.Collector, "start_envs")),
         "collect_evaluation": lambda: sampler(eval_CollectorCls=old(samplers.Evaluator, "collect_evaluation")),
-        "evaluate": lambda: OwnDistribution().initialize(spaces),
+        "log_likelihood": lambda: OwnDistribution().initialize(spaces),
         "_life_reset": lambda: old(envs.AtariEnv, "_life_reset")(),
         "update_batch_priorities": lambda: with_part(ReplayCls=old(replays.ReplayBuffer, "update_batch_priorities")),
         "draw_places": lambda: with_part(IndexCls=old(replays.UniformIndex, "draw_places")),

@@ -510,12 +510,6 @@ def test_no_class_has_an_attribute_that_is_said_to_be_gone():
             "nothing calls it now. log_prob",
         ),
         (Gaussian, "sample_loglikelihood", lambda self, dist_info: None, "nothing calls it now. sample"),
-        (
-            Categorical,
-            "evaluate",
-            lambda self, action, dist_info: None,
-            r"log_prob_and_entropy\(self, action, dist_info",
-        ),
     ],
 )
 def test_an_own_distribution_is_checked(Base, name, function, said):

@@ -18,7 +18,7 @@ from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.tune.registry import register_env
 from workloads import ATARI, REPLAY_SIZE, Clock, Workload, run_from_command_line
 
-NATURE: Any = [[32, 8, 4], [64, 4, 2], [64, 3, 1]]
+NATURE: Any = [[32, 8, 4, "valid"], [64, 4, 2, "valid"], [64, 3, 1, "valid"]]
 
 
 def make_pong(config: Any) -> gymnasium.Env:

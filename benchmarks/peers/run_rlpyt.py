@@ -45,15 +45,16 @@ NATURE = dict(paddings=(0, 0, 0))
 
 
 def train(algo: Any, agent: Any, sampler: Any, clock: Clock, settings: Setting, RunnerCls: Any = MinibatchRl) -> None:
-    """Train, with a tick before each batch is learned from."""
+    """Train, with a tick after each batch is learned from."""
     runner = RunnerCls(algo, agent, sampler, n_steps=10**9, log_interval_steps=10**9, seed=0, settings=settings)
     optimize = algo.optimize_agent
 
     def optimize_agent(itr: int, samples: Any) -> Any:
         if itr == 0:
             print(runner.compute, file=sys.stderr)
-        clock.tick(itr * sampler.batch_spec.size)
-        return optimize(itr, samples)
+        metrics = optimize(itr, samples)
+        clock.tick((itr + 1) * sampler.batch_spec.size)
+        return metrics
 
     algo.optimize_agent = optimize_agent
     with silent_context():

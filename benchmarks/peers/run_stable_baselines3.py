@@ -82,6 +82,7 @@ def dqn(AlgoCls: Any, policy: str, env: Any, work: Workload, clock: Clock, **pol
         gradient_steps=work.updates,
         learning_rate=1e-4,
         target_update_interval=DQN_TARGET_INTERVAL,
+        exploration_initial_eps=0.05,  # else nearly all actions are drawn, without the network
         policy_kwargs=policy_kwargs,
         device="cpu",
     )
@@ -137,8 +138,8 @@ class CollectOnly(sb3.PPO):
 
 
 def sampling(policy: str, env: Any, work: Workload, clock: Clock) -> None:
-    """Collect rollouts."""
-    torch.set_num_threads(work.cores)
+    """Collect rollouts; the environments need the other core."""
+    torch.set_num_threads(1)
     CollectOnly(policy, env, n_steps=work.n_steps, device="cpu").learn(ENDLESS, callback=OnRollout(clock))
 
 
@@ -176,9 +177,9 @@ def replay_pong(work: Workload, clock: Clock) -> None:
 
 def replay_half_cheetah(work: Workload, clock: Clock) -> None:
     """Draw HalfCheetah's transitions."""
-    spaces = gymnasium.make("HalfCheetah-v5")
-    replay = ReplayBuffer(REPLAY_SIZE, spaces.observation_space, spaces.action_space)
-    vector, action, zero = np.zeros((1, 17)), np.zeros((1, 6), np.float32), np.zeros(1, np.float32)
+    observation = gymnasium.spaces.Box(-np.inf, np.inf, (17,), np.float32)  # as the others keep them
+    replay = ReplayBuffer(REPLAY_SIZE, observation, gymnasium.make("HalfCheetah-v5").action_space)
+    vector, action, zero = np.zeros((1, 17), np.float32), np.zeros((1, 6), np.float32), np.zeros(1, np.float32)
     for _ in range(REPLAY_SIZE):
         replay.add(vector, vector, action, zero, zero, [{}])
     for i in count():

@@ -33,7 +33,7 @@ from tianshou.utils.net.continuous import (
 )
 from tianshou.utils.net.discrete import DiscreteActor, DiscreteCritic
 from torch.distributions import Distribution, Independent, Normal
-from workloads import ATARI, REPLAY_SIZE, Clock, Workload, run_from_command_line
+from workloads import ATARI, REPLAY_SIZE, Clock, Workload, run_from_command_line, target_interval
 
 ENDLESS = 10**9
 
@@ -142,7 +142,9 @@ def dqn_pong(work: Workload, clock: Clock) -> None:
     space = envs.action_space[0]
     policy = DiscreteQLearningPolicy(model=nature(space.n, None), action_space=space, eps_training=0.05)
     optim = AdamOptimizerFactory(lr=1e-4)
-    off_policy(DQN(policy=policy, optim=optim, target_update_freq=2_500, is_double=False), envs, work, clock)
+    off_policy(
+        DQN(policy=policy, optim=optim, target_update_freq=target_interval(work), is_double=False), envs, work, clock
+    )
 
 
 def rainbow_pong(work: Workload, clock: Clock) -> None:

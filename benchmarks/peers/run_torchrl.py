@@ -33,7 +33,7 @@ from torchrl.modules import (
 )
 from torchrl.objectives import A2CLoss, ClipPPOLoss, DDPGLoss, DQNLoss, HardUpdate, SACLoss, SoftUpdate, TD3Loss
 from torchrl.objectives.value import GAE
-from workloads import ATARI, REPLAY_SIZE, Clock, Workload, run_from_command_line
+from workloads import ATARI, REPLAY_SIZE, Clock, Workload, run_from_command_line, target_interval
 
 LEARNED = ("observation", "action", "action_log_prob", "advantage", "value_target")
 
@@ -204,11 +204,14 @@ def dqn_pong(work: Workload, clock: Clock) -> None:
     explore = EGreedyModule(spec, eps_init=1.0, eps_end=0.05, annealing_num_steps=100_000)
     loss = DQNLoss(q, loss_function="smooth_l1", delay_value=True)
     loss.make_value_estimator(gamma=0.99)
-    target = HardUpdate(loss, value_network_update_interval=2_500)
+    target = HardUpdate(loss, value_network_update_interval=target_interval(work))
     optimizer = torch.optim.Adam(loss.parameters(), 1e-4)
 
     def update(batch: Any, k: int) -> None:
-        descend(optimizer, loss(batch)["loss"])
+        optimizer.zero_grad()
+        loss(batch)["loss"].backward()
+        nn.utils.clip_grad_norm_(loss.parameters(), 10)
+        optimizer.step()
         target.step()
 
     off_policy(env, TensorDictSequential(q, explore), update, work, clock)

@@ -112,12 +112,18 @@ DQN_TARGET_INTERVAL = 1_000
 REPLAY_ONLY_SIZE = 50_000
 
 
+def target_interval(work: Workload) -> int:
+    """Return the updates between two copies to DQN's target network."""
+    return round(DQN_TARGET_INTERVAL * work.updates / (work.n_envs * work.n_steps))
+
+
 class Clock:
     """Prints steps per second once enough seconds have passed after the warm-up, and ends the process."""
 
     def __init__(self, warm_up: int, seconds: float, now: Callable[[], float] = time.perf_counter) -> None:
         self.warm_up, self.seconds, self.now = warm_up, seconds, now
-        self.start: tuple[int, float] | None = None
+        # Without seconds to measure the first tick after some steps ends the process.
+        self.start: tuple[int, float] | None = None if seconds else (0, now())
 
     def tick(self, steps: int) -> None:
         """Say that all updates for the first `steps` steps of all environments together are made."""

@@ -95,6 +95,7 @@ class BaseAgent(Settings, Scheduled, Agent):
         super().__post_init__()
         state = self.initial_model_state_dict
         _check_dictionaries(self, model_kwargs=self.model_kwargs, initial_model_state_dict=state)
+        self.starts_trained = state is not None  # copies for workers lose the weights, and not this
         self.model_kwargs = dict(self.model_kwargs or {})
         self.networks = Networks(type(self).__name__, self.kept_numbers, list(scheduled(type(self))))
         _set_parts(self)

@@ -164,7 +164,6 @@ class QpgAgent(ValueHeadSettings, BaseAgent, QpgPolicyAgent):
         check_not_negative(self, "pretrain_std")
         self.q_model_kwargs, self.feature_kwargs = dict(self.q_model_kwargs or {}), dict(self.feature_kwargs or {})
         self._feature_size = 0
-        self.starts_trained = self.initial_model_state_dict is not None
 
     def make_distribution(self, env_spaces: EnvSpaces) -> ActionUnits | Categorical:
         """Return the units of the actions; refuse a space without finite bounds."""

@@ -86,14 +86,15 @@ class EpsilonGreedyExploration(Exploration):
     """Random actions with probability epsilon, which may be another one in each environment; see `DqnAgent`."""
 
     def begin(self, actor: ModelActor) -> None:
-        """Take epsilon [B] or [1]: in evaluation `eps_eval`, and 1 before a run's first iteration.
+        """Take epsilon [B] or [1]: in evaluation `eps_eval`, and 1 before the first iteration from new weights.
 
         A deterministic evaluation has epsilon 0, before the first iteration too.
         """
         if not actor.evaluation:
             actor.exploration = self.epsilon(actor)
             return
-        epsilon = self.agent.eps_eval if actor.itr > 0 or actor.by_hand else 1.0
+        has_learned = actor.itr > 0 or actor.by_hand or self.agent.starts_trained
+        epsilon = self.agent.eps_eval if has_learned else 1.0
         actor.exploration = torch.tensor([0.0 if actor.deterministic else epsilon])
 
     def noisy_layers(self) -> list[NoisyLinear]:

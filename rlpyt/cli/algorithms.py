@@ -43,11 +43,15 @@ class Algorithm(NamedTuple):
 
 
 def small_network(env: Environment, *sizes: int) -> Values:
-    """Return the arguments of a model for vectors; the default network for images."""
+    """Return the arguments of a model for vectors; for images the default, or that of MinAtar for small ones."""
     if env.has_images:
-        return {}
+        return MINATAR if env.has_small_images else {}
     normalizes = isinstance(env.spaces.observation, spaces.Box)
     return dict(hidden_sizes=sizes, **(dict(normalize_observation=True) if normalizes else {}))
+
+
+MINATAR: Values = dict(channels=(16,), kernel_sizes=(3,), strides=(1,), fc_sizes=128)
+"""Layers for planes of a small grid: Young and Tian 2019."""
 
 
 # ---- policy gradient ----
@@ -60,7 +64,8 @@ def ppo(env: Environment, recurrent: bool = False) -> Parts:
     )
     if env.has_images:
         algo = algos.PPO(learning_rate=2.5e-4, ratio_clip=0.1, epochs=4, minibatches=4, **shared)
-        return Parts(algo, agents.PgAgent(recurrent=recurrent), 10e6, dict(batch_T=128, batch_B=8))
+        agent = agents.PgAgent(model_kwargs=small_network(env), recurrent=recurrent)
+        return Parts(algo, agent, 10e6, dict(batch_T=128, batch_B=8))
     if env.actions == "continuous":
         shared |= dict(normalize_reward=True, entropy_loss_coeff=0.0, ratio_clip=0.2, epochs=10)
         if env.kind == "mujoco":
@@ -83,7 +88,8 @@ def a2c(env: Environment, recurrent: bool = False) -> Parts:
     if env.has_images:
         algo = algos.A2C(learning_rate=3e-4, value_loss_coeff=0.5, entropy_loss_coeff=0.01, clip_grad_norm=1.0)
         sampler = dict(batch_T=20 if recurrent else 5, batch_B=32, max_decorrelation_steps=1000)
-        return Parts(algo, agents.PgAgent(recurrent=recurrent), 10e6, sampler)
+        agent = agents.PgAgent(model_kwargs=small_network(env), recurrent=recurrent)
+        return Parts(algo, agent, 10e6, sampler)
     if env.actions == "continuous":
         algo = algos.A2C(
             learning_rate=3e-4, gae_lambda=0.95, entropy_loss_coeff=0.0, normalize_advantage=True, normalize_reward=True
@@ -101,7 +107,8 @@ def vtrace(env: Environment, recurrent: bool = False) -> Parts:
             learning_rate="lin_6e-4", clip_grad_norm=40.0, value_loss_coeff=0.5, entropy_loss_coeff=0.01
         )
         sampler = dict(batch_T=20, batch_B=32, max_decorrelation_steps=1000)
-        return Parts(algo, agents.PgAgent(recurrent=recurrent), 10e6, sampler)
+        agent = agents.PgAgent(model_kwargs=small_network(env), recurrent=recurrent)
+        return Parts(algo, agent, 10e6, sampler)
     algo = algos.VTrace(learning_rate="lin_5e-3", discount=0.98, gae_lambda=0.95, normalize_advantage=True)
     agent = agents.PgAgent(
         model_kwargs=small_network(env, 64, 64) if env.actions == "continuous" else {}, recurrent=recurrent
@@ -222,7 +229,7 @@ def r2d1(env: Environment) -> Parts:
     if env.has_images:
         algo = algos.R2D1(batch_B=32, replay_ratio=4, pri_alpha=0.9, pri_beta_init=0.6, pri_beta_final=0.6)
         sampler = dict(batch_T=30, batch_B=32, max_decorrelation_steps=1_000)
-        return Parts(algo, agents.R2d1Agent(model_kwargs=dict(dueling=True)), 50e6, sampler)
+        return Parts(algo, agents.R2d1Agent(model_kwargs=dict(**small_network(env), dueling=True)), 50e6, sampler)
     algo = algos.R2D1(
         learning_rate=1e-3,
         replay_size=50_000,
@@ -245,10 +252,8 @@ def pqn(env: Environment, recurrent: bool = False) -> Parts:
     """Return PQN, Q-learning on policy: Gallici et al. 2024."""
     model: Values = dict(layer_norm=True)
     if env.has_images:
-        small = min((env.spaces.observation.shape or ())[-2:]) < 36
-        if small:  # planes of a small grid, as in MinAtar, with the layers of Young and Tian 2019
-            model |= dict(channels=(16,), kernel_sizes=(3,), strides=(1,), fc_sizes=128)
-        model |= dict(rnn_size=256) if recurrent else {}
+        small = env.has_small_images
+        model |= small_network(env) | (dict(rnn_size=256) if recurrent else {})
         algo = algos.PQN(
             learning_rate="lin_5e-4" if small else 2.5e-4, minibatches=16 if recurrent else 32, eps_steps=1e6
         )
@@ -284,7 +289,8 @@ def discrete_sac(env: Environment) -> Parts:
             target_update_tau=1.0,
             optim_kwargs=dict(eps=1e-4),
         )
-        return Parts(algo, agents.DiscreteSacAgent(), 10e6, dict(batch_T=4, batch_B=8, max_decorrelation_steps=1_000))
+        agent = agents.DiscreteSacAgent(**networks(env))
+        return Parts(algo, agent, 10e6, dict(batch_T=4, batch_B=8, max_decorrelation_steps=1_000))
     algo = algos.SAC(**{**SMALL_QPG, "alpha_learning_rate": 1e-3}, batch_size=64, replay_ratio=32)
     return Parts(algo, agents.DiscreteSacAgent(**networks(env)), 30_000, dict(batch_T=4, batch_B=4))
 
@@ -384,9 +390,11 @@ SEQUENCES: Kwargs = dict(
 
 
 def networks(env: Environment) -> Values:
-    """Return the sizes of both networks; the default ones for images."""
+    """Return the sizes of both networks; for images the default ones, or those of MinAtar."""
+    if env.has_images:
+        return dict(feature_kwargs=MINATAR) if env.has_small_images else {}
     sizes = dict(hidden_sizes=(256, 256))
-    return {} if env.has_images else dict(model_kwargs=sizes, q_model_kwargs=sizes)
+    return dict(model_kwargs=sizes, q_model_kwargs=sizes)
 
 
 # ---- without a gradient ----
@@ -396,7 +404,8 @@ def cmaes(env: Environment) -> Parts:
     """Return CMA-ES: Hansen and Ostermeier 2001. A batch is one episode of every individual."""
     batch_T = min(env.episode_steps or 1_000, 1_000)
     sampler = dict(batch_T=batch_T, batch_B=32, CollectorCls=WaitResetCollector, max_decorrelation_steps=0)
-    agent = agents.PopulationAgent(model_kwargs=dict(hidden_sizes=8), population_size=16)
+    model: Values = dict(hidden_sizes=8, **(MINATAR if env.has_small_images else {}))
+    agent = agents.PopulationAgent(model_kwargs=model, population_size=16)
     return Parts(algos.CMAES(sigma=0.5), agent, 30 * batch_T * 32, sampler)
 
 

@@ -84,6 +84,11 @@ class Environment:
         return is_image(self.spaces.observation)
 
     @property
+    def has_small_images(self) -> bool:
+        """Whether the image is too small for the convolutions of Atari, such as the planes of MinAtar."""
+        return self.has_images and min((self.spaces.observation.shape or ())[-2:]) < 36
+
+    @property
     def actions(self) -> Actions:
         """Kind of its actions."""
         if isinstance(self.spaces.action, spaces.Box):

@@ -32,7 +32,8 @@ def eval_command(
         run: directory of the run, such as data/ppo_CartPole-v1/run_0.
         episodes: how many, dealt evenly to the environments.
         n_envs: environments, all in this process.
-        sample: sample actions instead of taking the most probable one.
+        sample: act as in the evaluations of a run: A2C, PPO and V-trace sample, DQN and its like have `eps_eval`, and
+            SAC, TD3 and DDPG take the most probable action all the same.
         seed: of environments and actions.
         snapshot: a file of the run such as itr_99.pkl, or best; the default is the newest.
         json_output: print one line of JSON instead of the table.
@@ -58,7 +59,7 @@ def eval_command(
     if json_output:
         print(json.dumps({"episodes": len(infos), **found}))
         return 0
-    print(f"{len(infos)} episodes of {run}, actions {'sampled' if sample else 'most probable'}\n")
+    print(f"{len(infos)} episodes of {run}, actions {'as in evaluations' if sample else 'most probable'}\n")
     print(" " * 8 + "".join(name.rjust(12) for name in found["return"]))
     for name, values in found.items():
         print(name.ljust(8) + "".join(f"{value:.6g}".rjust(12) for value in values.values()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 
 from rlpyt.settings import all_settings
 
@@ -20,6 +21,8 @@ from rlpyt.launching import launched_run
 from rlpyt.launching.affinity import AnyAffinity
 from rlpyt.launching.smoke import smoke
 from rlpyt.runners import AsyncRl, AsyncRlEval, MinibatchRlBase, SyncRl, SyncRlEval
+from rlpyt.utils import ComputeSettings
+from rlpyt.utils.affinity import Affinity, optimizer_parts
 
 
 def main() -> int:
@@ -55,7 +58,12 @@ def on_slot(runner: MinibatchRlBase, affinity: AnyAffinity) -> MinibatchRlBase:
     if several and n_replicas != 1 and isinstance(affinity, dict) and "sampler" not in affinity:
         # All would be pinned to the cores that are named. The process has those of the slot, whose share each takes.
         affinity = {name: affinity[name] for name in ("cuda_idx", "set_affinity")}
-    return runner.replace(affinity=affinity)
+    runner, settings = runner.replace(affinity=affinity), all_settings(runner)["settings"]
+    if isinstance(settings, ComputeSettings) and isinstance(affinity, dict):
+        # Given settings count more than an affinity, and theirs is the device of a run that is alone.
+        device = Affinity.from_mapping(optimizer_parts(affinity)[0]).device
+        runner = runner.replace(settings=replace(settings, device=device))
+    return runner
 
 
 if __name__ == "__main__":

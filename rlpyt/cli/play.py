@@ -48,7 +48,7 @@ def play(
         run: directory of the run, such as data/ppo_CartPole-v1/run_0.
         episodes: how many; the default is 3, and 1 for a file of --video.
         video: a file such as cartpole.mp4, or a folder with a file for each episode; needs no display.
-        sample: sample actions instead of taking the most probable one.
+        sample: act as in the evaluations of a run; see `rlpyt eval`.
         seed: of the first episode; the next ones have the next seeds.
         snapshot: a file of the run such as itr_99.pkl, or best; the default is the newest.
         env_kwargs: arguments of the environment, as key=value, in place of those of the run's evaluations.

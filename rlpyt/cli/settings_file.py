@@ -53,6 +53,10 @@ def taken_from(arguments: Sequence[str]) -> tuple[list[str], SettingsFile]:
         if not equals and place == len(rest):
             raise ValueError("--config: got no value; expected a YAML or JSON file of settings.")
         file = read_settings(path if equals else rest.pop(place))
+    if any(x.partition("=")[0] == "--config" for x in rest):
+        raise ValueError(
+            f"--config: got another file beside {file.path}; expected one. Put all settings into one file."
+        )
     values = {name: x for name, x in file.values.items() if name not in ("algorithm", "env")}
     if "config" in values:
         raise ValueError(f"{file.path} names another file, {values['config']!r:.100}; expected settings alone.")

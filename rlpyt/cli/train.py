@@ -38,12 +38,13 @@ from rlpyt.launching.smoke import smoke
 from rlpyt.logging import Logger, RunDirectoryError, logger_context, silent_context
 from rlpyt.run_records import VARIANT_FILE
 from rlpyt.runners import MinibatchRlBase, SyncRl, SyncRlEval, runner_from_params
-from rlpyt.runners.from_params import logger_settings, read_params
+from rlpyt.runners.from_params import chose_settings, logger_settings, read_params
 from rlpyt.samplers import BaseSampler
 from rlpyt.samplers.buffer import example_of
 from rlpyt.settings import all_settings
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import Run
+from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.arguments import ELSEWHERE, argument_names, unknown_argument
 from rlpyt.utils.compute import torch_threads
 from rlpyt.utils.seeds import global_streams, set_global_streams
@@ -212,7 +213,13 @@ def _again(path: str, arguments: Sequence[str], file: SettingsFile) -> Start:
     kept = {name: logger[name] for name in ("snapshot_mode", "snapshot_gap", "verbosity", "line_columns")}
     recorded = choices_with(AgainChoices(), kept, f"{record}, under 'logger'")
     choices, settings = _read(path, choices_with(recorded, file.values, file.path), arguments)
-    changes: Values = {} if choices.device is None else {"affinity": affinity_of(choices.device)}
+    changes: Values = {}
+    if choices.device is not None:
+        changes["affinity"] = affinity = affinity_of(choices.device)
+        if not chose_settings(params["runner"]):  # those that were given name a device, which counts more
+            if isinstance(affinity, list):
+                raise ValueError(f"--device: got {choices.device}, and the run has settings of one; expected one.")
+            changes["settings"] = {"device": Affinity.from_mapping(affinity).device}
     with reading_records(choices.trust):
         runner = runner_from_params(record, trusted=choices.trust, **changes)
     runner = _chosen(settings(with_values(runner, file.values, choices, file.path)), choices)

@@ -25,16 +25,10 @@ def _table(*rows: tuple[str, str, str]) -> Table:
 
 _Q_LOSS = "Override q_losses(self, batch, outputs, hyper), or q_target with the same arguments for another target."
 _PI_LOSS = "Override update_policy(self, batch, features, hyper)."
-_ADD = (
-    'self.descents.add(name, parameters, rate="learning_rate") builds one; rate names the setting of its learning rate.'
-)
 _SCHEDULE = "Give the hyper-parameter a schedule, or set it in an override of optimize_agent: it holds from then on."
-_REWARD_SCALE = "Set self.reward_scale in initialize: called with (samples.env, hyper), it returns rewards [T, B]."
 _LOSS_INPUTS = "Override loss_inputs(self, samples, hyper), which returns LossInputs with both and the first state."
-_DRAW = "self.feed.sample_batch() draws one. Give augment, or change the batch in update(self, batch, hyper)."
 _ERRORS = "Set self.feed.errors in initialize: called with (samples, hyper), it returns absolute TD errors [T, B]."
 _VALUE_SCALE = "Give value_scale_eps, or override backup(self, batch, next_value) of the algorithm."
-_Q_METRICS = "Return a dictionary of metrics as the fourth value of q_losses(self, batch, outputs, hyper)."
 _METRICS = "Return metrics from update_policy, and as a dictionary from q_losses(self, batch, outputs, hyper)."
 _EPSILON = "Override anneal_exploration(self, fraction) of the agent; the algorithm's eps_steps or eps_schedule set it."
 _STATE = "agent.rnn_state is the state before the next step, and may be set; step goes on to the next one."
@@ -44,11 +38,6 @@ _ACTOR = (
     "agent.actor(env_ranks, global_B, seed) returns an actor of some environments. An Exploration "
     "(docs/howto/own_agent.md) keeps what is kept of them. A script that acts by hand calls nothing before step."
 )
-_HEAD = "Write read(self, output) or best(self, output) of a rlpyt.agents.Head, which the class names as HeadCls."
-_RULE = "Write begin, state or action of a rlpyt.agents.Exploration, which the class names as ExplorationCls."
-_EXPLORE = "Write explore of a PolicyExploration, which the class names as ExplorationCls."
-_MODEL = "Give ModelCls, or name a default as DefaultModelCls in the class."
-_NETWORKS = "Override initialize(self, env_spaces): call super().initialize(env_spaces), and then add networks."
 _OBS_RMS = "Write update_obs_rms(self, observation, valid=None) of the model, a rlpyt.models.Model."
 _RESETS = "The environments and their resets are the sampler's. Override collect_batch(self, itr, first_t=None)."
 _WORKERS = (
@@ -59,45 +48,19 @@ _OBSERVATION = "Override step and reset, which return the observation, or wrap t
 
 OLD_METHODS = _table(
     ("RlAlgorithm", "Override initialize(self, agent, run).", "async_initialize"),
-    ("RlAlgorithm", "Call self.descents.step(name, loss, hyper).", "descend"),
-    ("RlAlgorithm", _ADD, "make_descent learning_rate_of"),
-    ("RlAlgorithm", "Give optim_kwargs, or override optim_initialize(self, rank).", "optim_arguments"),
     ("RlAlgorithm", "Call self.descents.load_state_dict.", "load_optim_state_dict"),
-    ("RlAlgorithm", "Return rlpyt.core.Remark(text) in plan(self).", "remarks"),
-    ("RlAlgorithm", 'Return a list of sentences as the entry "warnings" of plan(self).', "warnings"),
-    (
-        "RlAlgorithm",
-        "Set self.rows_of_update in initialize; rlpyt.core.rows_per_update(algo) has the number.",
-        "rows_per_update",
-    ),
-    ("RlAlgorithm", "Call rlpyt.core.hyper_parameters(algo).", "hyper_parameters"),
-    ("RlAlgorithm", "Call self.descents.weighted(mean).", "weighted"),
-    (
-        "PolicyGradientAlgo",
-        "Override update(self, batch, hyper): batch has rows, init_rnn_state and weight.",
-        "take_step",
-    ),
-    ("PolicyGradientAlgo", _REWARD_SCALE, "normalized_reward"),
     ("PolicyGradientAlgo", _LOSS_INPUTS, "process_returns"),
     (
         "ReplaySettings",
         "Override samples_to_buffer(self, samples), which serves the replay's example too.",
         "examples_to_buffer",
     ),
-    ("ReplaySettings", "Give ReadingCls.", "reading"),
-    ("ReplaySettings", "Give IndexCls.", "index"),
-    ("ReplaySettings", _DRAW, "sample_batch"),
-    ("ReplaySettings", "Call self.feed.update_priorities(batch, td_abs_error, hyper).", "update_priorities"),
-    ("ReplaySettings", "Call self.feed.n_updates(hyper).", "n_updates"),
-    ("ReplaySettings", "Call rlpyt.algos.mean_loss(loss, batch).", "mean_loss"),
-    ("ReplaySettings", "Call greedy_q(self.agent, outputs) of rlpyt.algos.dqn.", "greedy_q"),
     ("ReplaySettings", _SCHEDULE, "update_itr_hyperparams"),
-    ("ReplaySettings", _ERRORS, "compute_input_priorities input_errors"),
+    ("ReplaySettings", _ERRORS, "compute_input_priorities"),
     ("ReplaySettings", _VALUE_SCALE, "value_scale inv_value_scale"),
     ("QpgAlgo", f"{_PI_LOSS} {_Q_LOSS}", "loss"),
-    ("QpgAlgo", _PI_LOSS, "mu_loss pi_loss policy_loss"),
-    ("QpgAlgo", _Q_LOSS, "q_loss next_value update_q"),
-    ("QpgAlgo", _Q_METRICS, "q_metrics"),
+    ("QpgAlgo", _PI_LOSS, "mu_loss"),
+    ("QpgAlgo", _Q_LOSS, "q_loss"),
     ("QpgAlgo", f"Give action_prior. {_PI_LOSS}", "get_action_prior"),
     ("QpgAlgo", _METRICS, "append_opt_info_"),
     (
@@ -120,18 +83,7 @@ OLD_METHODS = _table(
     ),
     ("BaseAgent", _Q_VALUES, "q_at_mu target_q_at_mu target_v"),
     ("BaseAgent", _PARAMETERS, "mu_parameters q1_parameters q2_parameters"),
-    ("BaseAgent", _HEAD, "acts_on best_action"),
-    ("BaseAgent", _RULE, "exploration exploration_state noisy_layers"),
-    ("BaseAgent", _MODEL, "make_default_model default_model_kwargs preset_kwargs"),
-    ("BaseAgent", _NETWORKS, "make_networks make_model unrolled"),
-    ("BaseAgent", "What agent_info returns has the field value.", "value_of"),
     ("BaseAgent", _OBS_RMS, "update_obs_rms"),
-    ("BaseAgent", "Override encode(self, action) of the distribution.", "encode"),
-    ("DqnAgent", _HEAD, "q_values"),
-    ("DqnAgent", _RULE, "epsilon"),
-    ("QpgAgent", _EXPLORE, "explore"),
-    ("QpgAgent", "Name the class of the features as BodyCls in the class.", "make_body"),
-    ("QpgAgent", "Give QModelCls.", "make_q_model"),
     ("BaseSampler", _WORKERS, "_build_parallel_ctrl _assemble_common_kwargs"),
     ("BaseSampler", _WORKERS, "_assemble_workers_kwargs _get_n_envs_lists"),
     ("Collector", _RESETS, "start_envs start_agent reset_if_needed"),
@@ -146,7 +98,6 @@ OLD_METHODS = _table(
         "sample(self, dist_info, noise) and log_prob(self, action, dist_info) do that now.",
         "sample_loglikelihood",
     ),
-    ("Distribution", "log_prob_and_entropy(self, action, dist_info) does that now.", "evaluate"),
     ("AtariEnv", _OBSERVATION, "_update_obs _reset_obs get_obs"),
     ("AtariEnv", "Override step, which returns `terminated`.", "_check_life"),
     ("AtariEnv", "Override reset.", "_life_reset"),
@@ -191,7 +142,6 @@ _NOISE = "Noise is an argument of sample. The agent's eps_init, eps_final, actio
 _ONE_Q = "q_model has the networks of all action values, target_q_model their targets."
 _ALL_INPUTS = "all_inputs has observation, prev_action and prev_reward of all rows; action is of those to train on."
 _GIVEN = "It is an argument of the constructor, as you gave it; env_kwargs of the sampler has it."
-_TRAIN = "A loop of your own does what MinibatchRlBase.train does with self._log, self._stop and self._checkpoints."
 _AT_WORK = "initialize makes it. Where a sampler works in another process, runner.training.sampler has it."
 _ENDED = "terminated says so, and bootstrap_discount is 0 there."
 _CUT = "An episode that a limit cut bootstraps from its final observation."
@@ -206,9 +156,8 @@ SET_LATER = _table(
     ("RlAlgorithm", _INIT, "optim_kwargs"),
     ("BaseAgent", _INIT, "networks numbers head exploration by_hand"),
     ("BaseSampler", _AT_WORK, "batches"),
-    ("MinibatchRlBase", _TRAIN, "check_finite agree_to_stop save_due_checkpoint"),
 )
-"""Class -> attribute that its objects have once they are set up, or had in an early 1.0 -> what to do."""
+"""Class -> attribute that its objects have once they are set up -> what to do."""
 
 OLD_ATTRIBUTES = _table(
     ("RlAlgorithm", "Use self.batch_spec.size.", "sampler_bs"),
@@ -276,8 +225,8 @@ def check_subclass(cls: type) -> None:
         for name, thing in vars(owner).items() if owner not in known else ():
             if now := next((t[name] for b in bases if name in (t := OLD_METHODS.get(b.__name__, {}))), ""):
                 raise TypeError(
-                    f"{cls.__name__}.{name}: rlpyt 0.1 or an early 1.0 called it, and nothing calls it now. {now} If "
-                    f"it is a method of your own, rename it. See {PAGE}."
+                    f"{cls.__name__}.{name}: rlpyt 0.1 called it, and nothing calls it now. {now} If it is a method "
+                    f"of your own, rename it. See {PAGE}."
                 )
             if inspect.isfunction(thing):
                 _check_override(cls, name, thing, bases)

@@ -132,12 +132,19 @@ class DeviceEnv:
         return self._row(observation, self.device)
 
     def from_info(self, step: DeviceStep, key: str) -> torch.Tensor:
-        """Return what was in the info of the first step, and must be in every one."""
-        try:
-            x: torch.Tensor = step.info[key]
-        except KeyError:
-            raise EnvError(f"{self.name}: info has no {key!r} in this step; expected it in every step.") from None
-        return x
+        """Return what was in the info of the first step, and must be in every one.
+
+        Where an episode ended it is of its last step: a simulator that resets itself has that in `final_info`, and in
+        info what belongs to the next episode.
+        """
+        finals = (step.info.get(name) for name in FINAL_KEYS.values())
+        final = next((x[key] for x in finals if isinstance(x, Mapping) and key in x), None)
+        x: torch.Tensor | None = step.info.get(key, final)
+        if x is None:
+            raise EnvError(f"{self.name}: info has no {key!r} in this step; expected it in every step.")
+        if final is None:
+            return x
+        return torch.where(broadcast_mask(step.terminated | step.truncated, final), final, x.to(final.dtype))
 
     def called(self, what: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Return what a method of the environment gives; an error tells whose it is."""
@@ -375,8 +382,10 @@ def make_ends(env: DeviceEnv, ends: str) -> Ends:
     """Return the way in which the episodes of an environment end: the one that is named, or for "auto" found."""
     if ends != "auto":
         return ENDS[ends](env)
-    mode = getattr(env.env, "metadata", None) or {}
-    mode = mode.get("autoreset_mode")
+    # Not that of all vector environments, into which one of another library may have written its own.
+    of_all = vars(gymnasium.vector.VectorEnv).get("metadata")
+    metadata = getattr(env.env, "metadata", None)
+    mode = None if metadata is of_all else (metadata or {}).get("autoreset_mode")
     name = str(getattr(mode, "name", mode)).upper()
     if name == "NEXT_STEP":
         raise ValueError(

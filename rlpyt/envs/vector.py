@@ -228,6 +228,14 @@ class VectorEnvAdapter:
         except BaseException as error:
             self._fail(doing, error)
         self.masks.first_reset(info)
+        if self.masks.in_rows and isinstance(self._source, NextStepEnv):
+            raise self._error(
+                doing,
+                TypeError(
+                    "it has masks of actions, and its autoreset mode is SAME_STEP or DISABLED, where the first step "
+                    "of an episode takes the null action; expected AutoresetMode.NEXT_STEP. Make it in that mode."
+                ),
+            )
         return self._rows(observation, info, doing, np.ones(self.n, bool) if which is None else which), info
 
     def _seeded_reset(self, seeds: list[int]) -> Reset:

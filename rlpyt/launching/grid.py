@@ -190,6 +190,6 @@ def take_lock(path: Path) -> int | None:
             "searcher from the same runs: start one alone.",
             stacklevel=3,
         )
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"process {os.getpid()}".encode(), 0)
+    with suppress(OSError):  # of a full disk: the lock holds all the same
+        os.ftruncate(lock, os.pwrite(lock, f"process {os.getpid()}".encode(), 0))
     return lock

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from rlpyt.logging.files import remove_file, write_json
+from rlpyt.logging.files import paths_in, remove_file, write_json
 from rlpyt.logging.segments import (
     CheckpointError,
     RingOnDisk,
@@ -86,7 +86,7 @@ class CheckpointFiles:
 
     def all_steps(self) -> list[int]:
         """Return the steps of all checkpoints, half written ones too, the newest first."""
-        names = (place.name for place in self.folder.glob("[0-9]*"))
+        names = (place.name for place in paths_in(self.folder, "[0-9]*"))
         return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
 
     def steps(self) -> list[int]:
@@ -98,7 +98,7 @@ class CheckpointFiles:
 
     def _is_resumable(self, step: int) -> bool:
         try:
-            return (self.place(step) / MANIFEST).exists() and bool(self.info(step)["is_resumable"])
+            return bool(paths_in(self.place(step), MANIFEST)) and bool(self.info(step)["is_resumable"])
         except (CheckpointError, ValueError):
             return True  # `read` will say what is wrong
 
@@ -228,11 +228,11 @@ class CheckpointFiles:
     def _named(self, step: int) -> set[str]:
         """Return the segments that a checkpoint names, those of all replicas; none if their rows are not kept."""
         named: set[str] = set()
-        if (self.place(step) / MANIFEST).exists() and not self._is_resumable(step):
+        if paths_in(self.place(step), MANIFEST) and not self._is_resumable(step):
             return named
         # What is gone or damaged names nothing. Another error of the disk must not look like that.
         with contextlib.suppress(FileNotFoundError):
-            for path in self.place(step).glob("rank_*.json"):
+            for path in paths_in(self.place(step), "rank_*.json"):
                 if path.is_symlink() or not path.is_file():
                     continue
                 text = path.read_text(errors="replace")

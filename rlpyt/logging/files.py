@@ -8,9 +8,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import fnmatch
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -77,6 +79,20 @@ def write_json(path: str | os.PathLike[str], content: Mapping[str, object]) -> N
         file.write(text.encode() + b"\n")
 
 
+def paths_in(folder: Path, pattern: str) -> list[Path]:
+    """Return the paths in a folder that a pattern fits, such as "*/manifest.json", sorted; none if it is missing.
+
+    Another error of the disk is raised. `Path.glob` takes it for an empty folder, from Python 3.12 on.
+    """
+    first, _, rest = pattern.partition("/")
+    try:
+        names = sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = [folder / name for name in names if fnmatch.fnmatchcase(name, first)]
+    return [path for place in found for path in paths_in(place, rest)] if rest else found
+
+
 def remove_file(path: Path) -> str:
     """Remove a file, if it is there; return why it stays, as a network folder may keep it for another machine."""
     try:
@@ -93,13 +109,17 @@ def open_lock(path: Path) -> int:
     place: the other one is not written to.
     """
     with contextlib.suppress(FileNotFoundError):
-        if path.lstat().st_nlink > 1:
-            with open_to_read(path) as old:
-                try:
-                    lock_file(old.fileno())
-                except BlockingIOError:
-                    return os.dup(old.fileno())  # the caller learns it, and who has it
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:  # anything else `open_to_write` refuses
+            # To write, too: on NFS other files cannot be locked, and one that is held would seem free.
+            old = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                lock_file(old)
                 path.unlink()
+            except BlockingIOError:
+                return os.dup(old)  # the caller learns it, and who has it
+            finally:
+                os.close(old)
     return open_to_write(path)
 
 

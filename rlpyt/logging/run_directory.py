@@ -19,7 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, get_args
 
-from rlpyt.logging.files import lock_file, open_lock, remove_file, write_json
+from rlpyt.logging.files import lock_file, open_lock, paths_in, remove_file, write_json
 from rlpyt.run_records import CHECKPOINTS, LOCK_FILE, STATUS_FILE, printable
 
 _MANIFESTS = f"{CHECKPOINTS}/*/manifest.json"
@@ -35,7 +35,7 @@ IfTaken = Literal["next", "refuse"]
 _RESULTS = ("progress.csv", "params.pkl", "itr_*.pkl", _MANIFESTS)
 _OF_SINKS = ("histograms/events.out.tfevents.*", "sinks.json")
 _RECORDS = (*_RESULTS[:-1], "debug.log", "params.json", STATUS_FILE, "events.out.tfevents.*", *_OF_SINKS)
-_NO_LINKS = (*_RECORDS, LOCK_FILE, "histograms", "video", "video/*", CHECKPOINTS, f"{CHECKPOINTS}/*")
+_NO_LINKS = ("histograms", "video", CHECKPOINTS, *_RECORDS, LOCK_FILE, "video/*", f"{CHECKPOINTS}/*")
 """What a run writes to or removes: a link among them, as an archive may have it, would lead to files of others."""
 
 
@@ -115,7 +115,7 @@ def _take(directory: Path, overwrite: bool = False, resume: Resume = False) -> i
 
 
 def _refuse_links(directory: Path) -> None:
-    link = next((path for name in _NO_LINKS for path in sorted(directory.glob(name)) if path.is_symlink()), None)
+    link = next((path for name in _NO_LINKS for path in paths_in(directory, name) if path.is_symlink()), None)
     if link is not None:
         raise RunDirectoryError(
             f"{printable(link)} is a link to {printable(os.readlink(link))}; expected a file or folder of the run "
@@ -137,21 +137,22 @@ def _lock(directory: Path) -> int:
         ) from None
     if unsupported is not None:  # a run without a lock is better than none
         warnings.warn(f"{directory} cannot be locked ({unsupported}); going on without.", stacklevel=2)
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"pid {os.getpid()} on host {socket.gethostname()} since {_now()}\n".encode(), 0)
+    holder = f"pid {os.getpid()} on host {socket.gethostname()} since {_now()}\n"
+    with contextlib.suppress(OSError):  # of a full disk: who holds it is for messages alone
+        os.ftruncate(descriptor, os.pwrite(descriptor, holder.encode(), 0))
     return descriptor
 
 
 def _prepare(directory: Path, overwrite: bool, resume: Resume) -> None:
-    for leftover in directory.glob("*.tmp-[0-9]*"):  # of `replace_file` in a process that was killed
+    for leftover in paths_in(directory, "*.tmp-[0-9]*"):  # of `replace_file` in a process that was killed
         remove_file(leftover)
     if resume == "auto":
-        if not any(directory.glob(_MANIFESTS)):
+        if not paths_in(directory, _MANIFESTS):
             _put_aside(directory)
         return
     if resume:
         return
-    results = sorted(file.name for pattern in _RESULTS for file in directory.glob(pattern))
+    results = sorted(file.name for pattern in _RESULTS for file in paths_in(directory, pattern))
     if results and not overwrite:
         raise RunDirectoryError(
             f"{directory} already holds the results of a run ({', '.join(results[:3])}); they are not "
@@ -161,7 +162,7 @@ def _prepare(directory: Path, overwrite: bool, resume: Resume) -> None:
     for file in _records(directory):
         file.unlink()
     shutil.rmtree(directory / CHECKPOINTS, ignore_errors=True)
-    if left := sorted(directory.glob(_MANIFESTS)):  # the run would go on from them later
+    if left := paths_in(directory, _MANIFESTS):  # the run would go on from them later
         raise RunDirectoryError(
             f"{left[0].parent} of an earlier run cannot be removed; overwrite=True needs that. Choose another run_ID, "
             "or remove it yourself."
@@ -169,7 +170,7 @@ def _prepare(directory: Path, overwrite: bool, resume: Resume) -> None:
 
 
 def _records(directory: Path) -> list[Path]:
-    return [file for pattern in _RECORDS for file in directory.glob(pattern)]
+    return [file for pattern in _RECORDS for file in paths_in(directory, pattern)]
 
 
 def _put_aside(directory: Path) -> None:

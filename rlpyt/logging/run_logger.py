@@ -286,7 +286,7 @@ class Logger:
         path = self.directory / "params.json"
         self._unwritten_params |= to_json(params)
         with self._disk_may_fail("params.json"):
-            known, wrong = read_json(path, needed=False)
+            known, wrong = read_json(path, needed=False, disk_may_fail=False)
             if wrong:  # what stands in it must not be lost
                 raise ValueError(f"Recording settings in {path}: {wrong}; expected the file that the run has written.")
             write_json(path, known | self._unwritten_params)
@@ -316,16 +316,17 @@ class Logger:
                 f"the checkpoint was made after {self._n_rows} rows, {self._csv.path} has "
                 f"{found}; the log continues from there. Was the run resumed in another directory?"
             )
+            self._n_rows = found  # else the next checkpoint would keep rows that come after it
 
     def close(self, outcome: str = "finished") -> None:
         """Close the sinks, each of them even if another fails; the outcome is that of `RunSink.end`."""
         self._sinks.close(outcome)
-        if self._unwritten_params:
-            self.record_params({})
         own, self._own_sinks = self._own_sinks, []
         for sink in own:
             with self._disk_may_fail("the last rows of the log"):
                 sink.close()
+        if self._unwritten_params:
+            self.record_params({})
 
     @contextlib.contextmanager
     def _disk_may_fail(self, what: str) -> Iterator[None]:

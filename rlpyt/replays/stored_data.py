@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -166,7 +167,13 @@ class StoredData:
 
         Raises:
             ValueError: if it holds no whole step.
+            TypeError: if it is a replay of another class, such as that of a device.
         """
+        if not isinstance(replay, ReplayBuffer):
+            raise TypeError(
+                f"Stored data: got a {type(replay).__name__}; expected a ReplayBuffer, whose rows are on the CPU. Of a "
+                "run that began with stored data it is algo.replay.new."
+            )
         storage, columns = replay.storage, []
         T_idxs = (storage.oldest + np.arange(storage.rows_before, storage.held)) % storage.T
         for b in range(storage.B):
@@ -213,8 +220,15 @@ class StoredData:
     # ---- where it goes to ----
 
     def save(self, file: str | Path) -> None:
-        """Write a file of numpy, whose name should end in .npz."""
-        np.savez(file, **named_leaves(self.rows))
+        """Write a file of numpy; its name gets the end .npz, if it lacks it. An old file is replaced whole."""
+        path = Path(file)
+        new = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+        try:
+            with open(new, "wb") as out:
+                np.savez(out, **named_leaves(self.rows))
+            os.replace(new, path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz"))
+        finally:
+            new.unlink(missing_ok=True)
 
     def to_minari(self, dataset_id: str, **about: object) -> MinariDataset:
         """Write a local Minari dataset, and return it.

@@ -7,7 +7,7 @@ import importlib
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -15,12 +15,9 @@ from rlpyt.agents import BaseAgent
 from rlpyt.agents.by_hand import check_spaces
 from rlpyt.envs import EnvAdapter, make_env
 from rlpyt.envs.video import RecordFrames, check_frames, draw_without_display, fps_of, frame_of
-from rlpyt.logging.sinks import Row
-from rlpyt.runners import Hook
-from rlpyt.runners.hooks import HookedRun
+from rlpyt.runners.hooks import EventHook, HookedRun
 from rlpyt.settings import whole
-from rlpyt.types import Kwargs, StateDict
-from rlpyt.utils.packages import optional_package
+from rlpyt.types import Kwargs
 from rlpyt.utils.seeds import global_streams, set_global_streams
 
 if TYPE_CHECKING:
@@ -46,7 +43,7 @@ class _FirstFrames:
 
 
 @dataclass(eq=False)
-class EpisodeVideo(Hook):
+class EpisodeVideo(EventHook):
     """Hook that plays an episode at rows of the log, and writes it for TensorBoard, into the folder `video` of the run.
 
         hooks=[EpisodeVideo(gymnasium.make, dict(id="CartPole-v1", render_mode="rgb_array"))]
@@ -59,18 +56,19 @@ class EpisodeVideo(Hook):
         TypeError: if EnvCls cannot be called.
     """
 
+    folder: ClassVar[str] = "video"
     EnvCls: Callable[..., object]
     """Callable that returns any environment that a sampler takes, with the spaces of the agent. It draws images: with
     the render mode "rgb_array", or in the old interface by `render(mode="rgb_array")`."""
     env_kwargs: Kwargs = field(default_factory=dict)
     """Keyword arguments of `EnvCls`."""
-    every_n_rows: int = 10
+    every_n_rows: int = field(default=10, kw_only=True)
     """Rows of the log from one video to the next; the first row has one."""
-    n_frames: int = 500
+    n_frames: int = field(default=500, kw_only=True)
     """Most frames of a video; TensorBoard holds them in memory."""
-    seed: int = 0
+    seed: int = field(default=0, kw_only=True)
     """Seed of the episode, the same for every video."""
-    deterministic: bool = True
+    deterministic: bool = field(default=True, kw_only=True)
     """Whether to take the most probable action, instead of a sampled one."""
 
     def __post_init__(self) -> None:
@@ -80,25 +78,19 @@ class EpisodeVideo(Hook):
             raise TypeError(
                 f"EpisodeVideo: EnvCls is {self.EnvCls!r}; expected a callable that returns an environment."
             )
-        self._every = whole(self, "every_n_rows")
         whole(self, "n_frames")
         whole(self, "seed", 0)
-        self._package = optional_package("torch.utils.tensorboard", "EpisodeVideo", "tensorboard")
-        self._writer: SummaryWriter | None = None
         self._env: EnvAdapter | None = None
         self._player: BaseAgent | None = None
-        self._n_rows = 0
 
-    def on_start(self, runner: HookedRun) -> None:
-        """Make the environment and the agent, and open the event file; what is behind a checkpoint is purged.
+    def prepare(self, runner: HookedRun) -> None:
+        """Make the environment and the agent.
 
         Raises:
             EnvError: if the environment cannot be made or reset.
             TypeError: if the agent cannot play by hand.
             ValueError: if the environment draws no images, or has other spaces than the agent.
         """
-        if runner.logger.directory is None:
-            return
         if not isinstance(runner.agent, BaseAgent):
             raise TypeError(f"EpisodeVideo: the agent is a {type(runner.agent).__name__}; expected a BaseAgent.")
         draw_without_display()
@@ -113,15 +105,11 @@ class EpisodeVideo(Hook):
             self._player.initialize(runner.agent.env_spaces)
         finally:
             set_global_streams(streams)
-        purge_step = runner.first_itr * runner.steps_per_itr + 1 if runner.first_itr else None
-        self._writer = self._package.SummaryWriter(str(runner.logger.directory / "video"), purge_step=purge_step)
-        self._n_rows = 0
 
-    def on_row(self, runner: HookedRun, row: Row, step: int) -> None:
+    def write(self, writer: SummaryWriter, runner: HookedRun, step: int) -> None:
         """Play an episode and write it."""
-        self._n_rows += 1
-        if self._writer is None or self._env is None or self._player is None or (self._n_rows - 1) % self._every:
-            return
+        assert self._env is not None
+        assert self._player is not None
         streams = global_streams()
         self._player.load_state_dict(runner.agent.state_dict())
         shown = _FirstFrames(self.n_frames)
@@ -135,24 +123,14 @@ class EpisodeVideo(Hook):
         summary = importlib.import_module("tensorboard.compat.proto.summary_pb2").Summary
         image = summary.Image(height=height, width=width, colorspace=3, encoded_image_string=encoded)
         value = summary.Value(tag="Evaluation/Episode", image=image)
-        self._writer.file_writer.add_summary(summary(value=[value]), step)  # type: ignore[attr-defined]  # declared None
-        self._writer.flush()
+        writer.file_writer.add_summary(summary(value=[value]), step)  # type: ignore[attr-defined]  # declared None
 
     def on_end(self, runner: HookedRun, status: str) -> None:
         """Close the environment and the event file."""
         if self._env is not None:
             self._env.close()
-        if self._writer is not None:
-            self._writer.close()
-        self._writer = self._env = self._player = None
-
-    def state_dict(self) -> StateDict:
-        """Return how many rows there were, so that a run that goes on keeps the distance."""
-        return {"n_rows": self._n_rows}
-
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned."""
-        self._n_rows = state_dict.get("n_rows", 0)  # older checkpoints have none
+        self._env = self._player = None
+        super().on_end(runner, status)
 
 
 def gif(frames: Sequence[np.ndarray], fps: float) -> bytes:

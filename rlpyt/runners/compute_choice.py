@@ -39,9 +39,11 @@ def compute_of_run(
 
     Those of a run that goes on, `before`, are taken if all replicas have cores for them.
     """
-    if isinstance(given, ComputeSettings):
-        return given
     agreement = training.agreement
+    if isinstance(given, ComputeSettings):
+        # They name one device, and of several replicas on GPUs each has its own.
+        several = agreement.replicas.world_size > 1 and affinity.cuda_idx is not None
+        return replace(given, device=affinity.device) if several else given
     if before and agreement.any(before["torch_threads"] > available_cores()) == [False]:
         return ComputeSettings(**{**before, "device": affinity.device})
     settings = ComputeSettings()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
 
@@ -135,61 +135,50 @@ class StopOnReturn(Hook):
 
 
 @dataclass(eq=False)
-class Histograms(Hook):
-    """Hook that writes histograms for TensorBoard at each row of the log, into the folder `histograms` of the run.
+class EventHook(Hook):
+    """Base of hooks that write for TensorBoard at rows of the log, into the folder `folder` of the run.
+
+    A subclass defines `write`, and may define `prepare`. With `eval_beside` rows are written late, and what is shown is
+    the agent of that moment.
 
     Raises:
         ImportError: if tensorboard is not installed.
     """
 
-    parameters: bool = True
-    """Whether of every parameter of the agent's networks."""
-    gradients: bool = True
-    """Whether of its gradient in the last update, where the optimiser has left it."""
-    actions: bool = True
-    """Whether of the actions of the newest batch."""
-    every_n_rows: int = 1
-    """Rows of the log from one set of histograms to the next."""
+    folder: ClassVar[str]
+    every_n_rows: int = field(default=1, kw_only=True)
+    """Rows of the log from one write to the next; the first row has one."""
 
     def __post_init__(self) -> None:
+        """Refuse values that cannot be meant, and a machine without tensorboard."""
         super().__post_init__()
         self._every = whole(self, "every_n_rows")
-        self._package = optional_package("torch.utils.tensorboard", "Histograms", "tensorboard")
+        self._package = optional_package("torch.utils.tensorboard", type(self).__name__, "tensorboard")
         self._writer: SummaryWriter | None = None
         self._n_rows = 0
+
+    def prepare(self, runner: HookedRun) -> None:
+        """Make ready what `write` needs, in a run that has a folder."""
+
+    def write(self, writer: SummaryWriter, runner: HookedRun, step: int) -> None:
+        """Write what belongs to a row of the log."""
+        raise NotImplementedError
 
     def on_start(self, runner: HookedRun) -> None:
         """Open the event file; what was written of steps after a checkpoint is purged."""
         if runner.logger.directory is None:
             return
+        self.prepare(runner)
         purge_step = runner.first_itr * runner.steps_per_itr + 1 if runner.first_itr else None
-        self._writer = self._package.SummaryWriter(str(runner.logger.directory / "histograms"), purge_step=purge_step)
+        self._writer = self._package.SummaryWriter(str(runner.logger.directory / self.folder), purge_step=purge_step)
         self._n_rows = 0
 
     def on_row(self, runner: HookedRun, row: Row, step: int) -> None:
-        """Write the histograms."""
+        """Write at the first row, and at every so many after it."""
         self._n_rows += 1
-        if self._writer is None or (self._n_rows - 1) % self._every:
-            return
-        for i, module in enumerate(runner.agent.networks.modules()):
-            for name, parameter in module.named_parameters():
-                place = f"{type(module).__name__}_{i}/{name}"
-                if self.parameters:
-                    self._add(f"Parameters/{place}", parameter, step)
-                if self.gradients and parameter.grad is not None:
-                    self._add(f"Gradients/{place}", parameter.grad, step)
-        if self.actions and step:
-            batches = runner.sampler.batches
-            samples = batches[(step // runner.steps_per_itr - 1) % len(batches)]
-            actions, valid = map(numpify_buffer, (samples.agent.action, samples.env.valid))
-            actions = actions[valid]
-            for i, column in enumerate(actions.reshape(len(actions), -1).T):
-                self._writer.add_histogram(f"Actions/{i}", column, step)
-        self._writer.flush()
-
-    def _add(self, tag: str, values: torch.Tensor, step: int) -> None:
-        if self._writer is not None and values.isfinite().all():
-            self._writer.add_histogram(tag, values.detach().float().cpu(), step)
+        if self._writer is not None and (self._n_rows - 1) % self._every == 0:
+            self.write(self._writer, runner, step)
+            self._writer.flush()
 
     def on_end(self, runner: HookedRun, status: str) -> None:
         """Close the event file."""
@@ -204,6 +193,41 @@ class Histograms(Hook):
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned."""
         self._n_rows = state_dict.get("n_rows", 0)  # older checkpoints have none
+
+
+@dataclass(eq=False)
+class Histograms(EventHook):
+    """Hook that writes histograms for TensorBoard at rows of the log, into the folder `histograms` of the run."""
+
+    folder: ClassVar[str] = "histograms"
+    parameters: bool = True
+    """Whether of every parameter of the agent's networks."""
+    gradients: bool = True
+    """Whether of its gradient in the last update, where the optimiser has left it."""
+    actions: bool = True
+    """Whether of the actions of the newest batch."""
+
+    def write(self, writer: SummaryWriter, runner: HookedRun, step: int) -> None:
+        """Write the histograms."""
+
+        def add(tag: str, values: torch.Tensor) -> None:
+            if values.isfinite().all():
+                writer.add_histogram(tag, values.detach().float().cpu(), step)
+
+        for i, module in enumerate(runner.agent.networks.modules()):
+            for name, parameter in module.named_parameters():
+                place = f"{type(module).__name__}_{i}/{name}"
+                if self.parameters:
+                    add(f"Parameters/{place}", parameter)
+                if self.gradients and parameter.grad is not None:
+                    add(f"Gradients/{place}", parameter.grad)
+        if self.actions and step:
+            batches = runner.training.sampler.batches
+            samples = batches[(step // runner.steps_per_itr - 1) % len(batches)]
+            actions, valid = map(numpify_buffer, (samples.agent.action, samples.env.valid))
+            actions = actions[valid]
+            for i, column in enumerate(actions.reshape(len(actions), -1).T):
+                writer.add_histogram(f"Actions/{i}", column, step)
 
 
 class HookError(RuntimeError):

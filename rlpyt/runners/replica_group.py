@@ -214,7 +214,9 @@ class ReplicaGroup:
             )
         if joining is None and self._launched is not None and world_size > 1:
             joining = (self._launched.rank, world_size, launcher_store())
-        device = (settings if isinstance(settings, ComputeSettings) else self.cores).device
+        device = self.cores.device
+        if isinstance(settings, ComputeSettings) and (world_size == 1 or self.cores.cuda_idx is None):
+            device = settings.device
         if joining is not None:
             with self._as_one_of(*joining, [], device):
                 yield
@@ -358,8 +360,9 @@ def _started_replicas(train: Train, join: Join, world_size: int) -> Iterator[tup
         receive_all(workers, _END_SECONDS)
     except BaseException:
         for worker in workers:
-            with suppress(ProcessLookupError):
-                os.kill(worker.pid or 0, signal.SIGTERM)  # it closes its environments
+            if worker.pid is not None and not worker.has_ended:  # else another process may have its number
+                with suppress(ProcessLookupError):
+                    os.kill(worker.pid, signal.SIGTERM)  # it closes its environments
         raise
     finally:
         stop_workers(workers)

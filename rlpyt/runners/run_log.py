@@ -281,12 +281,16 @@ def merged_metrics(
 
 
 def merged_numbers(numbers: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return numbers of several replicas by column: sums of counts, which are integers, and means of all else."""
+    """Return numbers of several replicas by column: sums of counts, which are integers, and means of all else.
+
+    A replica that has NaN knows no number, as a simulator that logs at resets alone.
+    """
     merged: dict[str, float] = {}
     for name in dict.fromkeys(name for own in numbers for name in own):
         values = [own[name] for own in numbers if name in own]
         are_counts = all(isinstance(x, int) for x in values)
-        merged[name] = sum(values) if are_counts else sum(values) / len(values)
+        known = [x for x in values if not math.isnan(x)] or values
+        merged[name] = sum(values) if are_counts else sum(known) / len(known)
     return merged
 
 

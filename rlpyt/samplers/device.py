@@ -19,7 +19,7 @@ from rlpyt.samplers.device_statistics import DeviceStatistics
 from rlpyt.samplers.fleet_spec import NO_LIMIT, quotas
 from rlpyt.samplers.states import TypedTrajStates
 from rlpyt.settings import Settings
-from rlpyt.spaces import null_action
+from rlpyt.spaces import MASK, choice_sizes, has_mask, null_action
 from rlpyt.types import BatchSpec, Info, Kwargs, Run, Samples, StateDict, TrajInfo, traj_info_maker
 from rlpyt.utils.arguments import own_names
 from rlpyt.utils.arrays import buffer_func, buffer_to, torchify_buffer
@@ -94,12 +94,17 @@ class DeviceSampler(Settings, Sampler):
         for limit in ("eval_max_trajectories", "eval_max_steps"):
             if getattr(self, limit) is not None:
                 self._whole(limit)
+        if self.eval_n_envs and self.eval_max_steps is not None and self.eval_max_steps < self._n_evaluated:
+            raise ValueError(
+                f"{name}: eval_max_steps is {self.eval_max_steps}, shared by {self._n_evaluated} evaluation "
+                "environments; expected at least one step for each. Raise it, or lower eval_n_envs."
+            )
         self._run = Run(batch_spec=self.batch_spec)
         self._open: list[DeviceEnv] = []
         self._training: DeviceCollector | None = None
         self._evaluation: DeviceCollector | None = None
         self._device_is_checked = False
-        self._estimated_before = 0
+        self._estimated_before, self._next_itr = 0, 0
 
     def share(self, n_replicas: int) -> Self:
         """Return a sampler for one of some replicas; see `rlpyt.core.Sampler.share`."""
@@ -121,6 +126,11 @@ class DeviceSampler(Settings, Sampler):
         env.reset(self._seed(Role.ENV))
         null = buffer_to(torchify_buffer(null_action(env.spaces.action)), env.device)
         info = env.step(buffer_func(null, lambda x: x.expand(B, *x.shape).clone())).info
+        if MASK in info and choice_sizes(env.spaces.action) and not has_mask(env.spaces):
+            raise ValueError(
+                f"{type(self).__name__}: info of {env.name} has {MASK!r}, and its observation has not; expected the "
+                "legal actions in the observation, where the networks see them. Make it a Dict with this key."
+            )
         agent.initialize(env.spaces)
         record_spaces(env.spaces)
         example = example_of(agent, env.spaces, self._info_example(env, info))
@@ -129,7 +139,10 @@ class DeviceSampler(Settings, Sampler):
         if self.eval_n_envs and not run.rank:
             kwargs = self.eval_env_kwargs
             if kwargs is None:
-                kwargs = {**(self.env_kwargs or {}), **(self.eval_env_overrides or {})}
+                train = dict(self.env_kwargs or {})
+                if "random_lengths" in train:  # of RslRlEnv: an evaluation runs whole episodes
+                    train["random_lengths"] = False
+                kwargs = {**train, **(self.eval_env_overrides or {})}
             beside = DeviceEnv(self.EnvCls, kwargs, self._n_evaluated, self.ends)
             self._open.append(beside)
             beside.reset(self._seed(Role.EVAL_ENV))
@@ -191,6 +204,7 @@ class DeviceSampler(Settings, Sampler):
         collector = self._running()
         if not self._device_is_checked:
             self._check_device(collector)
+        self._next_itr = itr + 1
         collector.actor.begin(itr)
         return collector.samples, collector.collect(itr)
 
@@ -209,7 +223,7 @@ class DeviceSampler(Settings, Sampler):
                 "above 0."
             )
         n, T = collector.env.n, collector.rows.T
-        max_T = -(-int(self.eval_max_steps) // n) if self.eval_max_steps else NO_LIMIT
+        max_T = int(self.eval_max_steps) // n if self.eval_max_steps else NO_LIMIT
         left = np.array(quotas(n, int(self.eval_max_trajectories or n)))
         steps, completed, done_T = np.zeros(n, np.int64), list[TrajInfo](), 0
         collector.actor.begin(itr, deterministic)
@@ -282,8 +296,9 @@ class DeviceSampler(Settings, Sampler):
 
     def state_dict(self) -> StateDict:
         """Return the state of environments, actor and open episodes."""
-        return self._running().state_dict()
+        return {**self._running().state_dict(), "itr": self._next_itr}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Load the result of `state_dict`; environments without a state begin new episodes."""
-        self.n_cut_episodes += self._running().load_state_dict(state_dict, self._seed(Role.SAMPLER))
+        """Load the result of `state_dict`; environments without a state begin new episodes, by a seed of their own."""
+        self._next_itr = state_dict.get("itr", 0)  # older checkpoints have none
+        self.n_cut_episodes += self._running().load_state_dict(state_dict, self._seed(Role.SAMPLER, self._next_itr))

@@ -90,13 +90,14 @@ class Worker:
             daemon=not has_workers,  # Python lets no daemon start processes; the lifeline ends both kinds
             name=f"{WORKER_NAME}{rank}",
         )
+        # At the end of a program Python waits for its processes, which wait for requests and ignore its SIGTERM. It is
+        # told before the start, as a signal that was held back meanwhile may be raised at its end.
+        Finalize(self, _kill, (self._process,), exitpriority=0)
         try:
             start_process(self._process, start_method)
         except (EOFError, ConnectionError) as error:
             text = f"Starting {role} {rank}: the forkserver, which starts it, was killed meanwhile."
             raise WorkerError(text) from error
-        # At the end of a program Python waits for its processes, which wait for requests and ignore its SIGTERM.
-        Finalize(self, _kill, (self._process,), exitpriority=0)
         child.close()
         lifeline.close()
         self._has_reply = poll_for([self._connection.fileno()])

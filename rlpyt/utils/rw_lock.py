@@ -151,7 +151,7 @@ class RwLock(NoLock):
         Args:
             completed: False where an exception came in between: what was written may be half of it.
         """
-        if completed and self._cells[self._me + 1] == _WRITES:
+        if completed and self._cells[0] == self._me:  # not by its act, which one that yields may have taken back
             self._cells[0] = 0
         self._leave()
 

@@ -114,7 +114,7 @@ def set_global_streams(state: GlobalStreams) -> None:
     np.random.set_state((name, np.asarray(keys), checked_position(pos), has_gauss, cached))
     torch.set_rng_state(checked_stream(state["torch"]))
     if state["cuda"]:
-        torch.cuda.set_rng_state_all(state["cuda"])
+        torch.cuda.set_rng_state_all(state["cuda"][: torch.cuda.device_count()])  # fewer may be visible than before
 
 
 def checked_position(position: int, words: int = 624) -> int:

@@ -345,20 +345,6 @@ def test_settings_that_cannot_be_meant_are_refused(AgentCls, settings, said):
         AgentCls(**settings)
 
 
-@pytest.mark.parametrize(
-    ("Base", "name", "said"),
-    [
-        (DqnAgent, "exploration_state", "ExplorationCls"),
-        (PgAgent, "best_action", "HeadCls"),
-        (PgAgent, "make_networks", r"Override initialize\(self, env_spaces\)"),
-        (SacAgent, "make_body", "BodyCls"),
-    ],
-)
-def test_a_method_that_is_a_part_now_is_refused_with_what_to_do(Base, name, said):
-    with pytest.raises(TypeError, match=rf"Mine.{name}: .* nothing calls it now. .*{said}"):
-        type("Mine", (Base,), {name: lambda self: None})()
-
-
 def test_a_second_target_is_an_entry_in_what_only_learns():
     assert len(inspect.getsource(SlowAndFast).splitlines()) <= 25
     agent, other = SlowAndFast(model_kwargs=SMALL), SlowAndFast(model_kwargs=SMALL)

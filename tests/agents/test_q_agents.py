@@ -251,6 +251,12 @@ def test_evaluation_has_an_epsilon_of_its_own():
     assert agent.epsilon(agent.actors[False]).tolist() == [1.0]
 
 
+def test_given_weights_are_evaluated_as_they_are_before_the_first_iteration_too():
+    agent = make(model_kwargs=SMALL, eps_eval=0.0, initial_model_state_dict=make(model_kwargs=SMALL).model.state_dict())
+    agent.begin_evaluation(0)
+    assert random_share(agent, 2, 300).tolist() == [0.0, 0.0]
+
+
 def test_a_worker_follows_the_exploration_of_the_master():
     agent = make(model_kwargs=SMALL, **OWN)
     other = Elsewhere(agent)

@@ -93,6 +93,14 @@ def test_each_replica_has_a_gpu_of_the_job(options, n_gpus, expected, monkeypatc
         assert on_slot(sync, three).affinity == three
 
 
+def test_a_run_with_settings_of_its_own_computes_on_the_gpu_of_its_slot(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    runner = start_of(["ppo", "CartPole-v1", "--precision", "bfloat16"]).runner
+    placed: Any = on_slot(runner, dict(CORES, cuda_idx=1))
+    assert (placed.settings.device, placed.settings.precision) == ("cuda:1", "bfloat16")
+
+
 def test_options_of_the_grid_and_of_the_runs_are_told_apart_and_may_be_given_several_times():
     vary = ["--vary", "a=1", "--seed", "3", "--dry-run", "--vary", "b=2", "c=3", "--runs_at_once=2", "--vary=d=4"]
     own, of_runs = options_of(["ppo", "X-v1", *vary, "--env-kwargs", "e=5", "--env_kwargs=f=6", "--smoke"])

@@ -58,6 +58,9 @@ def test_a_yaml_file_is_the_command_line_written_down(in_folder):
     (in_folder / "more.yml").write_text(SETTINGS.replace("algorithm: dqn\nenv: CartPole-v1\n", ""))
     assert settings_of(start_of(["dqn", "CartPole-v1", "--config", "more.yml"]).runner) == WANTED
     assert settings_of(start_of(["dqn", "CartPole-v1", "--config=more.yml"]).runner) == WANTED
+    for first in (["study.yaml"], ["dqn", "CartPole-v1", "--config", "more.yml"]):
+        with pytest.raises(ValueError, match=r"--config: got another file beside .*; expected one"):
+            start_of([*first, "--config=more.yml"])
 
 
 def test_a_json_file_needs_no_package(in_folder, monkeypatch):

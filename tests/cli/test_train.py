@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 
 from rlpyt.algos import DQN
@@ -37,9 +38,23 @@ def make(id="CartPole-v1", steps=20):
 """
 
 
+class Planes(gymnasium.Env[np.ndarray, Any]):
+    """Images smaller than a kernel of Atari's first layers may leave, as those of MinAtar."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (4, 10, 10), np.uint8)
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros((4, 10, 10), np.uint8), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        return np.zeros((4, 10, 10), np.uint8), 0.0, bool(action), False, {}
+
+
 @pytest.fixture(scope="module")
 def envs():
-    return {name: environment(name) for name in ENVS}
+    return {name: environment(name) for name in ENVS} | {"planes": environment(Planes)}
 
 
 @pytest.fixture

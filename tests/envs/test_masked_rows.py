@@ -113,6 +113,15 @@ def test_random_steps_take_legal_actions_alone(kwargs: dict[str, Any]) -> None:
     assert of_many.spaces == examples.spaces
 
 
+def test_masks_beside_hidden_steps_are_refused() -> None:
+    def same_step(num_envs: int) -> SyncVectorEnv:
+        return SyncVectorEnv([partial(MaskedEnv, of_info=True)] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+
+    env = make_vector_env(same_step, {}, range(2))
+    with pytest.raises(EnvError, match=r"masks of actions.*takes the null action; expected AutoresetMode\.NEXT_STEP"):
+        env.reset([4, 5])
+
+
 def test_a_vector_environment_gives_the_rows_of_its_parts() -> None:
     many, ones = make_vector_env(vector_env, dict(of_info=True), range(2)), [MaskedEnv(of_info=True) for _ in range(2)]
     rows, _ = many.reset([4, 5])

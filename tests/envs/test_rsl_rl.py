@@ -90,6 +90,15 @@ def test_several_groups_are_a_dictionary_and_lengths_may_be_random() -> None:
     assert env.env.episode_length_buf.tolist() == first
 
 
+def test_an_evaluation_runs_whole_episodes_where_those_of_training_have_random_lengths() -> None:
+    kwargs = dict(EnvCls=Simulator, env_kwargs=dict(num_envs=3), groups=["policy"], random_lengths=True)
+    sampler = DeviceSampler(RslRlEnv, kwargs, 2 * LENGTH, 3, ends="last_observation", eval_n_envs=3)
+    sampler.initialize(GaussianPgAgent())
+    assert max(info.Length for info in sampler.evaluate_agent(0).traj_infos) == LENGTH
+    envs: list[Any] = [env.env for env in sampler._open]
+    assert [env._random_lengths for env in envs] == [True, False]
+
+
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match=r"groups is \['depth'\]; expected groups of vectors among"):
         RslRlEnv(Simulator, groups=["depth"])

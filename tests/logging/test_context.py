@@ -296,6 +296,27 @@ def test_the_outcome_is_written_on_a_full_disk_too(tmp_path, monkeypatch, error)
     assert path.stat().st_size < 4096, "it fits into the block that it had before"
 
 
+@pytest.mark.parametrize("options", [dict(resume="auto"), dict(overwrite=False, if_taken="refuse")])
+def test_an_error_of_the_disk_is_not_an_empty_folder(tmp_path, monkeypatch, options):
+    """From Python 3.12 on Path.glob takes it for one, and what seems to be no run would be removed."""
+    manifest = tmp_path / "run_0" / "checkpoints" / "000000000007" / "manifest.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text("{}")
+
+    listdir = os.listdir
+
+    def fails(folder="."):
+        if Path(folder) == manifest.parent:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(folder))
+        return listdir(folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", fails)
+        with pytest.raises(OSError, match="Input/output"), logger_context(tmp_path, 0, **options):
+            pass
+    assert manifest.exists()
+
+
 def test_checkpoints_that_cannot_be_removed_are_not_taken_for_those_of_a_new_run(tmp_path, monkeypatch):
     place = tmp_path / "run_0" / "checkpoints" / "000000000007"
     place.mkdir(parents=True)

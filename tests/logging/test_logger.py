@@ -258,17 +258,35 @@ def test_an_error_of_the_disk_does_not_look_like_no_file(tmp_path, monkeypatch):
     assert read_rows(tmp_path) == [["a"], ["1"], ["2"], ["3"]]
 
 
-def test_settings_that_the_disk_refuses_are_written_with_the_next_row(tmp_path, monkeypatch):
-    def refuses(path, content):
+@pytest.mark.parametrize("what", ["logging.run_logger.write_json", "run_records.load_json"])
+def test_settings_that_the_disk_refuses_are_written_with_the_next_row(tmp_path, monkeypatch, what):
+    def refuses(*args):
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
     logger = Logger(tmp_path)
     logger.record_params({"a": 1})
     with monkeypatch.context() as patch:
-        patch.setattr("rlpyt.logging.run_logger.write_json", refuses)
+        patch.setattr(f"rlpyt.{what}", refuses)
         logger.record_params({"b": 2})
     log_row(logger, 1, x=1.0)
     assert json.loads((tmp_path / "params.json").read_text()) == {"a": 1, "b": 2}
+
+
+def test_a_log_that_goes_on_from_fewer_rows_than_it_had_does_so_from_the_next_checkpoint_too(tmp_path, capsys):
+    (tmp_path / "first").mkdir()
+    first = Logger(tmp_path / "first")
+    for step in range(3):
+        log_row(first, step, a=float(step))
+    second = Logger(tmp_path)  # in another directory
+    second.load_state_dict(first.state_dict())
+    assert "the log continues from there" in capsys.readouterr().out
+    log_row(second, 3, a=3.0)
+    state = second.state_dict()
+    log_row(second, 4, a=4.0)
+    third = Logger(tmp_path)
+    third.load_state_dict(state)
+    log_row(third, 4, a=5.0)
+    assert read_rows(tmp_path) == [["a"], ["3.0"], ["5.0"]]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from rlpyt.logging import TensorBoardSink, logger_context, read_progress
 from rlpyt.logging.sinks import STATISTICS
 from rlpyt.logging.tensorboard_sink import tag_of
 from rlpyt.results import EpisodeVideo
-from rlpyt.runners import Histograms, HookError, MinibatchRl
+from rlpyt.runners import AsyncRl, Histograms, HookError, MinibatchRl
 from rlpyt.samplers import SerialSampler
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.seeds import global_streams
@@ -106,6 +106,14 @@ def test_histograms_of_parameters_gradients_and_actions(tmp_path):
     value = events.Histograms("Actions/0")[-1].histogram_value
     assert 10 < value.num < 20, "rows that are not valid are left out"
     assert 0 <= value.min <= value.max <= 2
+
+
+def test_histograms_of_a_sampler_that_collects_ahead(tmp_path):
+    algo, agent = make_algo("ppo")
+    with logger_context(tmp_path, 0):
+        AsyncRl(algo, agent, make_sampler(), 80, seed=3, log_interval_steps=40, hooks=[Histograms()]).train()
+    found = events_in(tmp_path / "run_0" / "histograms").Histograms("Actions/0")
+    assert [event.step for event in found] == [40, 80]
 
 
 class Drawn(CountingEnv):

@@ -332,6 +332,20 @@ def test_spectral_norm_divides_by_the_largest_singular_value() -> None:
     assert torch.equal(layer.v, v)
 
 
+def test_sigma_is_computed_in_float32_whatever_the_layer_computes_in() -> None:
+    torch.manual_seed(0)
+    layer = SpectralLinear(2, 5, 4)
+    other = copy.deepcopy(layer)
+    x = rows(2, M, 5)
+    for _ in range(20):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = layer(x)
+        expected = other(x)
+    assert y.dtype is torch.bfloat16
+    assert torch.equal(layer.v, other.v)
+    torch.testing.assert_close(y.float(), expected, rtol=2e-2, atol=2e-2)
+
+
 def test_the_gradient_of_sigma_is_that_of_torchs() -> None:
     torch.manual_seed(0)
     ours = SpectralLinear(1, 5, 4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -195,12 +195,30 @@ def test_a_file_brings_the_same_back(tmp_path: Path) -> None:
         StoredData.load(tmp_path / "other.npz", SPACES)
 
 
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = StoredData.from_episodes(SPACES, episodes(4))
+    data.save(tmp_path / "data")
+    before = (tmp_path / "data.npz").read_bytes()
+
+    def fails(file: Any, **arrays: Any) -> None:
+        file.write(b"half")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(np, "savez", fails)
+    with pytest.raises(OSError, match="No space"):
+        data.save(tmp_path / "data.npz")
+    assert [file.name for file in tmp_path.iterdir()] == ["data.npz"]
+    assert (tmp_path / "data.npz").read_bytes() == before
+
+
 def test_rows_of_a_replay() -> None:
     rows = random_rows(SPACES, T=30, B=3, seed=1)
     storage = RowStorage(rows[0, 0], 20, 3)
     replay = ReplayBuffer(storage, UniformIndex(np.random.default_rng(0)), Transitions(1), discount=DISCOUNT)
     replay.append_samples(rows)
     data = StoredData.from_replay(replay, SPACES)
+    with pytest.raises(TypeError, match=r"got a StoredData; expected a ReplayBuffer.*algo\.replay\.new"):
+        StoredData.from_replay(cast("Any", data), SPACES)
     batch, again = all_transitions(replay), all_transitions(replay_of(data, 1))
     order, other = (x.agent_inputs.observation[:, 0].argsort() for x in (batch, again))
     for name in ("action", "return_", "terminated", "bootstrap_discount"):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -33,6 +34,7 @@ from rlpyt.runners.run_log import merged_metrics, merged_numbers
 from rlpyt.samplers.base import specs_of
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.types import Run, TrajInfo
+from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.seeds import set_seed
@@ -191,6 +193,8 @@ def test_counts_are_added_up_and_other_numbers_averaged():
     numbers = [{"WorkerRestarts": 1, "WaitingTime": 1.0}, {"WorkerRestarts": 2, "WaitingTime": 2.0, "Own": 3.0}]
     assert merged_numbers(numbers) == {"WorkerRestarts": 3, "WaitingTime": 1.5, "Own": 3.0}
     assert list(merged_numbers(numbers)) == ["WorkerRestarts", "WaitingTime", "Own"]
+    assert merged_numbers([{"Env/falls": math.nan}, {"Env/falls": 2.0}]) == {"Env/falls": 2.0}
+    assert math.isnan(merged_numbers([{"Env/falls": math.nan}])["Env/falls"])
 
 
 # ---- decided together ----
@@ -248,6 +252,19 @@ def test_a_replica_computes_on_its_own_device_with_the_settings_that_replica_0_h
 
     assert in_threads(compute) == [ComputeSettings(channels_last=True, torch_threads=3)] * 2
     assert len(asked) == 1
+
+
+def test_replicas_with_given_settings_compute_on_their_own_gpus(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    given = ComputeSettings(precision="bfloat16")
+
+    def device(cuda_idx: int | None, world_size: int) -> str:
+        training = SimpleNamespace(agreement=SimpleNamespace(replicas=SimpleNamespace(world_size=world_size)))
+        cores = Affinity(cuda_idx=cuda_idx)
+        return compute_choice.compute_of_run(given, cast("Any", training), cores, None).device
+
+    assert [device(1, 2), device(None, 2), device(1, 1)] == ["cuda:1", "cpu", "cpu"]
 
 
 def test_scripts_with_other_settings_are_refused(tmp_path):

@@ -613,13 +613,6 @@ def test_parts_in_another_order_are_refused():
         MinibatchRl(agent, algo, make_sampler("serial"), n_steps=40)
 
 
-@pytest.mark.parametrize("name", ["check_finite", "agree_to_stop", "save_due_checkpoint"])
-def test_a_loop_of_ones_own_is_told_where_its_steps_are(name):
-    runner = MinibatchRl(*make_algo("ppo"), make_sampler(), n_steps=100)
-    with pytest.raises(AttributeError, match=f"MinibatchRl has no '{name}'. A loop of your own does what .*train"):
-        getattr(runner, name)
-
-
 def test_a_sampler_that_works_in_another_process_is_named(tmp_path):
     class Own(AsyncRl):
         def log_diagnostics(self, itr: int) -> None:

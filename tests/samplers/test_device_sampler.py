@@ -43,6 +43,12 @@ class GreedyPqn(PqnAgent):
     ExplorationCls = Exploration
 
 
+class MaskedInfo(CartPole):
+    def step(self, action: torch.Tensor) -> tuple[Any, ...]:
+        *step, info = super().step(action)
+        return *step, {**info, "action_mask": torch.ones(self.num_envs, 2, dtype=torch.bool)}
+
+
 def collected(sampler: Any, agent: Agent, algo: Algorithm[Any] | None = None, n: int = 1, seed: int = 3) -> Any:
     """Return copies of batches and trajectories of an agent whose weights follow from a seed; None trains nothing."""
     algo = algo or A2C()
@@ -325,12 +331,16 @@ def test_settings_and_parts_that_do_not_fit_are_refused() -> None:
         DeviceSampler(Pendulum, {}, T, 2, TrajInfoCls=Reads)
     with pytest.raises(ValueError, match="ends is 'same_step'"):
         DeviceSampler(Pendulum, {}, T, 2, ends="same_step")
+    with pytest.raises(ValueError, match="eval_max_steps is 2, shared by 3 evaluation environments"):
+        DeviceSampler(Pendulum, {}, T, 2, eval_n_envs=3, eval_max_steps=2)
     with pytest.raises(ValueError, match="num_envs is 3; expected 2"):
         DeviceSampler(lambda: Pendulum(3), {}, T, 2).initialize(GaussianPgAgent())
     with pytest.raises(TypeError, match="has no num_envs"):
         DeviceSampler(Single, dict(Cls=Pendulum), T, 2).initialize(GaussianPgAgent())
     with pytest.raises(ValueError, match="env_info_keys has 'force'"):
         DeviceSampler(Pendulum, {}, T, 2, env_info_keys=["force"]).initialize(GaussianPgAgent())
+    with pytest.raises(ValueError, match="info of MaskedInfo has 'action_mask', and its observation has not"):
+        DeviceSampler(MaskedInfo, {}, T, 2).initialize(CategoricalPgAgent())
     with pytest.raises(ValueError, match="learns from final observations that are rows"):
         MinibatchRl(CMAES(), PopulationAgent(), DeviceSampler(Pendulum, {}, T, 16), n_steps=100).train()
     with pytest.raises(TypeError, match="cannot run in a process of its own"):
@@ -375,6 +385,32 @@ class Informed(Pendulum):
 
     def __init__(self, num_envs: int, limit: int = 7) -> None:
         super().__init__(num_envs, limit=limit)
+
+
+class ResetsInfo(CartPole):
+    """Has the info of the next episode where one ended, and that of its last step in `final_info`, as ManiSkill."""
+
+    has_both: ClassVar[bool] = True
+
+    def step(self, action: torch.Tensor) -> tuple[Any, ...]:
+        *step, info = super().step(action)
+        succeeds = self.ids == 1
+        final = {"final_info": {"success": succeeds, "speed": self.ids * 1.0}}
+        done = step[2] | step[3]
+        now = {"success": succeeds & ~done, "speed": torch.where(done, -1.0, self.ids * 1.0)}
+        return *step, info | (now if self.has_both or not done.all() else {}) | (final if done.any() else {})
+
+
+@pytest.mark.parametrize("has_both", [True, False])
+def test_what_info_says_of_an_ended_episode_is_that_of_its_last_step(
+    has_both: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ResetsInfo, "has_both", has_both)
+    sampler = DeviceSampler(ResetsInfo, dict(limit=3), T, 2, env_info_keys=["speed"])
+    (samples, *_), infos, _ = collected(sampler, CategoricalPgAgent(model_kwargs=SMALL))
+    assert samples.env.env_info.speed.tolist() == [[0.0, 1.0]] * T
+    assert [info.Success for info in infos] == [float(rank_of(info) == 1) for info in infos]
+    assert len(infos) >= 2 * T // 3
 
 
 def test_dictionaries_info_scores_and_successes_are_taken_in() -> None:
@@ -505,6 +541,18 @@ class Saved(CartPole):
     def load_state_dict(self, state: Any) -> None:
         for name, x in state.items():
             setattr(self, name, x.clone())
+
+
+def test_environments_without_a_state_begin_with_other_seeds_each_time_a_run_goes_on() -> None:
+    sampler = DeviceSampler(Seeded, dict(limit=100), T, 2)
+    collected(sampler, CategoricalPgAgent(model_kwargs=SMALL))
+    states = [sampler.state_dict()]
+    sampler.obtain_samples(1)
+    states.append(sampler.state_dict())
+    Seeded.seeds.clear()
+    for state in states:
+        sampler.load_state_dict(state)
+    assert len(set(Seeded.seeds)) == 2
 
 
 @pytest.mark.parametrize(("Cls", "n_cut"), [(Saved, 0), (CartPole, 3)])

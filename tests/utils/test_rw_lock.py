@@ -194,6 +194,14 @@ def test_an_exception_of_a_writer_is_told_to_the_others(lock):
         pass
 
 
+def test_a_writer_whose_wait_was_taken_back_late_has_finished_all_the_same(lock):
+    copier = copy_of(lock, "copier")
+    with copier.writing:
+        copier._cells[copier._me + 1] = 0  # out, by one that yielded to it, and saw it wait a moment ago
+    with lock.reading:
+        pass
+
+
 def test_ctrl_c_works_while_waiting(lock):
     other = copy_of(lock, "reader 0")
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in the background

@@ -118,3 +118,11 @@ def test_a_stream_of_torch_goes_on_from_all_of_its_words():
     for _ in range(1300):
         checked_stream(generator.get_state())
         torch.randint(2, (1,), generator=generator)
+
+
+def test_streams_of_more_gpus_than_are_there_are_left_out(monkeypatch):
+    given: list[list[torch.Tensor]] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_rng_state_all", given.append)
+    set_global_streams({**global_streams(), "cuda": [torch.zeros(16), torch.ones(16)]})
+    assert [len(states) for states in given] == [1]
