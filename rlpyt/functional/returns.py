@@ -243,7 +243,7 @@ def n_step_return(reward: np.ndarray, terminated: np.ndarray, truncated: np.ndar
     check_same_shape("n_step_return", reward=reward, **flags)
     check_bool("n_step_return", **flags)
     dtype = np.result_type(reward, np.float32)
-    powers = np.power(float(discount), np.arange(len(reward) + 1)).astype(dtype)
+    powers = np.array([float(discount) ** k for k in range(len(reward) + 1)], dtype)
     return_, terminated_n = reward[-1].astype(dtype), terminated[-1].copy()
     steps = np.ones(return_.shape, np.int64)
     for k in reversed(range(len(reward) - 1)):
@@ -252,5 +252,5 @@ def n_step_return(reward: np.ndarray, terminated: np.ndarray, truncated: np.ndar
         return_ = reward[k] + np.where(goes_on, powers[1] * return_, 0)
         steps = 1 + goes_on * steps
         terminated_n = terminated[k] | goes_on & terminated_n
-    bootstrap_discount = np.where(terminated_n, 0, powers[steps])
+    bootstrap_discount = np.where(terminated_n, dtype.type(0), powers[steps] if len(reward) > 1 else powers[1])
     return NStepReturn(return_, bootstrap_discount, terminated_n, steps)

@@ -54,8 +54,7 @@ class WholeArray:
 
     def read(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> np.ndarray:
         """Return the observations at rows, [..., *shape]; the indexes are broadcast against each other."""
-        # As fast as `numpy.take` on a flat view: 98 us for 32 x 4 x 84 x 84 bytes.
-        return self._rows[T_idxs, B_idxs]
+        return self.flat.take(T_idxs * self._rows.shape[1] + B_idxs, axis=0)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the stored arrays by name, [T, B, ...] each."""

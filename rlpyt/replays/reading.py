@@ -13,7 +13,7 @@ from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.old_rlpyt import tells_old_attributes
 from rlpyt.replays.storage import Storage
 from rlpyt.types import AgentInputs, Places
-from rlpyt.utils.arrays import buffer_func
+from rlpyt.utils.arrays import buffer_func, taken
 
 
 class RawRows(NamedArrayTuple):
@@ -123,8 +123,17 @@ def n_step_of_rows(
         n: number of rewards in a return.
         discount: gamma in [0, 1].
     """
-    window = np.add.outer(np.arange(n), T_idxs) % len(rows.reward), B_idxs
-    return n_step_return(rows.reward[window], rows.terminated[window], rows.truncated[window], discount=discount)
+    return n_step_return(*windows_of_rows(rows, T_idxs, B_idxs, n), discount=discount)
+
+
+def windows_of_rows(
+    rows: RewardsAndEnds, T_idxs: np.ndarray, B_idxs: np.ndarray, n: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rewards, `terminated` and `truncated` of windows [n, ...] of rows; see `n_step_of_rows`."""
+    window = np.add.outer(np.arange(n), T_idxs) % len(rows.reward)
+    windows: tuple[np.ndarray, np.ndarray, np.ndarray]
+    windows = taken((rows.reward, rows.terminated, rows.truncated), window, B_idxs)
+    return windows
 
 
 class Reading(ABC):
@@ -187,17 +196,18 @@ class Transitions(Reading):
     def read(self, storage: Storage, T_idxs: np.ndarray, B_idxs: np.ndarray, discount: float) -> SamplesFromReplay:
         """Return the transitions that begin at rows, [M]."""
         rows = storage.rows
-        n_step = n_step_of_rows(rows, T_idxs, B_idxs, self.n_step_return, discount)
+        window = windows_of_rows(rows, T_idxs, B_idxs, self.n_step_return)
+        n_step = n_step_return(*window, discount=discount)
         # Both in one call: with a batch of 32 much of the time goes into building the indexes.
         both = storage.agent_inputs(np.array([T_idxs, (T_idxs + n_step.steps) % storage.T]), B_idxs)
         return SamplesFromReplay(
             agent_inputs=both[0],
-            action=rows.action[T_idxs, B_idxs],
+            action=taken(rows.action, T_idxs, B_idxs),
             return_=n_step.return_,
             terminated=n_step.terminated_n,
             bootstrap_discount=n_step.bootstrap_discount,
             target_inputs=both[1],
-            reward=rows.reward[T_idxs, B_idxs],
+            reward=window[0][0],
         )
 
 

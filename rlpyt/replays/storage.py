@@ -17,7 +17,14 @@ from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.replays.interface import Allocate, SamplesToBuffer
 from rlpyt.replays.observations import DeviceCopy, FrameArray, WholeArray
 from rlpyt.types import AgentInputs, RingRows, StateDict
-from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
+from rlpyt.utils.arrays import (
+    buffer_from_example,
+    buffer_func,
+    buffer_leaves,
+    numpify_buffer,
+    taken,
+    torchify_buffer,
+)
 
 _PREVIOUS: dict[str, None] = {"prev_action": None, "prev_reward": None}
 _KEPT_ELSEWHERE: dict[str, None] = {"observation": None, "prev_rnn_state": None, **_PREVIOUS}
@@ -199,8 +206,8 @@ class RowStorage:
         prev_action and prev_reward that the agent was given there.
         """
         before = (T_idxs - 1) % self.T
-        action, reward = self.rows.action, self.rows.reward
-        return AgentInputs(self.observation(T_idxs, B_idxs), action[before, B_idxs], reward[before, B_idxs])
+        action, reward = taken((self.rows.action, self.rows.reward), before, B_idxs)
+        return AgentInputs(self.observation(T_idxs, B_idxs), action, reward)
 
     def rnn_state(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Buffer:
         """Return the recurrent states before rows [M] that have one stored; None if none are stored."""
