@@ -14,6 +14,7 @@ the README, and the pictures; `--report` does only this.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import platform
@@ -215,9 +216,13 @@ def measure_all(names: list[str], keys: list[str] | None, rounds: int, seconds: 
 
 
 def code() -> str:
-    """Return the commit's trees of the library and of the scripts; "" outside of a repository of git."""
-    command = ["git", "rev-parse", "HEAD:rlpyt", "HEAD:benchmarks/peers"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    """Return what the code of the library and of the scripts is: the commit's trees, and a sum of what has changed."""
+
+    def said(*command: str) -> str:
+        return subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+
+    changes = said("diff", "HEAD", "--", "rlpyt", "benchmarks/peers")
+    return said("rev-parse", "HEAD:rlpyt", "HEAD:benchmarks/peers") + hashlib.sha256(changes.encode()).hexdigest()
 
 
 def attempt(part: Part, name: str, seconds: float) -> float | None:

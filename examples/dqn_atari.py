@@ -1,4 +1,4 @@
-"""DQN on an Atari game, with the hyper-parameters of Mnih et al. 2015 where they fit a batched sampler.
+"""Double DQN on an Atari game: an update of 32 for every four steps, as in Mnih et al. 2015; the rest learns sooner.
 
     python examples/dqn_atari.py --game pong --n_steps 5e6 --sample_mode cpu
     python examples/dqn_atari.py --game pong --n_steps 5e6 --sample_mode native --lag 1

@@ -50,7 +50,7 @@ def place() -> str | RayNodes | ClusterSlots:
         executor = submitit.AutoExecutor("data/jobs", cluster="local" if "--smoke" in sys.argv else None)
         executor.update_parameters(timeout_min=60, cpus_per_task=1)
         return ClusterSlots(executor, n_slots=2)
-    return RayNodes() if "--ray" in sys.argv else quick_affinity_code()
+    return RayNodes() if "--ray" in sys.argv and "--smoke" not in sys.argv else quick_affinity_code()
 
 
 def main() -> int:

@@ -27,7 +27,7 @@ from rlpyt.utils.compute import PRECISIONS, ComputeSettings
 SAMPLERS = {"serial": SerialSampler, "cpu": CpuSampler, "gpu": GpuSampler, "alternating": AlternatingSampler}
 PARTS = ("categorical", "double", "prioritized", "multi_step", "dueling", "noisy")
 NETWORKS = {
-    "nature": dict(),
+    "nature": dict(channels=[32, 64, 64], kernel_sizes=[8, 4, 3], strides=[4, 2, 1], paddings=[0, 0, 0], fc_sizes=512),
     "small": dict(channels=[32, 64], kernel_sizes=[5, 5], strides=[5, 5], paddings=[0, 0], fc_sizes=256),
 }
 

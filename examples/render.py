@@ -5,8 +5,8 @@
     python examples/render.py data/ppo/run_0 --human
     python examples/render.py data/ppo/run_0 --video data/ppo/videos
 
-The command `rlpyt play` does the same. Prints the return of every episode. Nothing but the directory of the run is
-needed: agent, environment and weights are those of its record.
+The command `rlpyt play` does this for more kinds of environments. Prints the return of every episode. Nothing but the
+directory of the run is needed: agent, environment and weights are those of its record.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from statistics import fmean
 import gymnasium
 
 from rlpyt.envs import EnvAdapter, make_env
-from rlpyt.envs.video import RecordFrames, VideoFile, check_frames, fps_of
+from rlpyt.envs.video import RecordFrames, VideoFile, check_frames, draws, fps_of
 from rlpyt.runners import load_agent, part_from_record
 
 
@@ -50,6 +50,8 @@ def main() -> None:
     agent = load_agent(args.run, snapshot=args.snapshot, device=args.device, trusted=args.trusted)
     render_mode = "human" if args.human else "rgb_array" if args.video else None
     env = environment(args.run, render_mode, args.trusted)
+    if args.human and not draws(env.env, "human"):
+        parser.error(f"{env.name} has no window here; use --video, or `rlpyt play`.")
     returns = []
     for episode in range(args.episodes):
         with ExitStack() as stack:

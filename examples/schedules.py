@@ -66,7 +66,7 @@ ALGORITHMS: dict[str, Any] = dict(
     vtrace=lambda: VTrace(
         **POLICY_GRADIENT, rho_bar=Linear(1.5, 1.0), c_bar=Linear(1.5, 1.0), pg_rho_bar=Linear(1.5, 1.0)
     ),
-    pqn=lambda: PQN(**EVERY, q_lambda=Linear(0.9, 0.65), epochs=Linear(4, 2)),
+    pqn=lambda: PQN(**EVERY, q_lambda=Linear(0.9, 0.65), epochs=Linear(4, 2), minibatches=4),
     dqn=lambda: DQN(
         **REPLAY,
         delta_clip=Linear(10.0, 1.0),
@@ -117,7 +117,7 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="a few seconds only")
     args = parser.parse_args()
     env = "Pendulum-v1" if args.algo in ("td3", "sac", "sac_fixed_alpha") else "CartPole-v1"
-    on_policy = args.algo in ("ppo", "vtrace", "cmaes")
+    on_policy = args.algo in ("ppo", "vtrace", "pqn", "cmaes")
     sampler = SerialSampler(gymnasium.make, dict(id=env), batch_T=32 if on_policy else 8, batch_B=4)
     algo = ALGORITHMS[args.algo]()
     n_steps = 512 if args.smoke else args.n_steps

@@ -76,9 +76,20 @@ def test_the_table_names_the_fastest_peer_of_each_row(performance: Any) -> None:
     labels = dict(stable_baselines3="SB3", sbx="SBX")
     rows = performance.summary(results, dict(fast="Fast: work", start="Start: seconds"), labels)
     assert rows[2:] == [
-        "| Fast | 80 | 90 | 0.80 | 2.00 | SBX 60 | 1.33 | 1.50 |  |",
-        "| Start, seconds | 2 |  |  | 1.50 | SB3 3 | 1.50 |  |  |",
+        "| Fast | 80 | 90 | 0.80 | 2.00 | SBX 60 | 1.33 | 1.50 |",
+        "| Start, seconds | 2 |  |  | 1.50 | SB3 3 | 1.50 |  |",
     ]
+    results["fast"]["rlpyt_bfloat16"] = [30.0]
+    rows = performance.summary(results, dict(fast="Fast: work"), labels)
+    assert rows[0].endswith("| compiled | in bfloat16 |")
+    assert rows[2] == "| Fast | 80 | 90 | 0.80 | 2.00 | SBX 60 | 1.33 | 1.50 | 0.50 |"
+
+
+def test_a_ratio_is_that_of_the_rounds_that_both_have(performance: Any) -> None:
+    figures = dict(rlpyt=[10.0, 40.0, 90.0], stable_baselines3=[5.0], bare=[20.0, 20.0, 30.0])
+    results = dict(work=figures)
+    (row,) = performance.summary(results, dict(work="Work"), dict(stable_baselines3="SB3"))[2:]
+    assert row == "| Work | 40 |  | 2.00 | 2.00 | SB3 5 | 2.00 |  |"
 
 
 def test_every_peer_has_a_label_and_a_lock_file(performance: Any) -> None:
