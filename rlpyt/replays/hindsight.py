@@ -20,6 +20,7 @@ from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.replays.reading import SamplesFromReplay, Transitions
 from rlpyt.replays.storage import Storage
 from rlpyt.types import Info
+from rlpyt.utils.arrays import taken
 
 GoalFunction: TypeAlias = Callable[[np.ndarray, np.ndarray, Info], Buffer]
 """Function of achieved goals [N, ...], desired goals [N, ...] and an empty info; returns one number or flag each, [N].
@@ -171,7 +172,7 @@ class HindsightTransitions(Transitions):
         both.prev_reward[:] = reward[0], np.take_along_axis(reward, n_step.steps[None], axis=0)[0]
         return SamplesFromReplay(
             agent_inputs=both[0],
-            action=rows.action[T_idxs, B_idxs],
+            action=taken(rows.action, T_idxs, B_idxs),
             return_=n_step.return_,
             terminated=n_step.terminated_n,
             bootstrap_discount=n_step.bootstrap_discount,

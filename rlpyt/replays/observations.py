@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from rlpyt.replays.interface import Allocate
+from rlpyt.utils.arrays import taken
 from rlpyt.utils.device_copy import CopyToDevice
 
 _FROM_FIRST = 0x80  # flag beside the reach of a row, see FrameArray; so a reach is at most 0x7F
@@ -54,7 +55,8 @@ class WholeArray:
 
     def read(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> np.ndarray:
         """Return the observations at rows, [..., *shape]; the indexes are broadcast against each other."""
-        return self.flat.take(T_idxs * self._rows.shape[1] + B_idxs, axis=0)
+        rows: np.ndarray = taken(self._rows, T_idxs, B_idxs)
+        return rows
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the stored arrays by name, [T, B, ...] each."""

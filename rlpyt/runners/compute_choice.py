@@ -41,9 +41,7 @@ def compute_of_run(
     """
     agreement = training.agreement
     if isinstance(given, ComputeSettings):
-        # They name one device, and of several replicas on GPUs each has its own.
-        several = agreement.replicas.world_size > 1 and affinity.cuda_idx is not None
-        return replace(given, device=affinity.device) if several else given
+        return replace(given, device=affinity.device_of_replica(given.device, agreement.replicas.world_size))
     if before and agreement.any(before["torch_threads"] > available_cores()) == [False]:
         return ComputeSettings(**{**before, "device": affinity.device})
     settings = ComputeSettings()

@@ -215,8 +215,8 @@ class ReplicaGroup:
         if joining is None and self._launched is not None and world_size > 1:
             joining = (self._launched.rank, world_size, launcher_store())
         device = self.cores.device
-        if isinstance(settings, ComputeSettings) and (world_size == 1 or self.cores.cuda_idx is None):
-            device = settings.device
+        if isinstance(settings, ComputeSettings):
+            device = self.cores.device_of_replica(settings.device, world_size)
         if joining is not None:
             with self._as_one_of(*joining, [], device):
                 yield

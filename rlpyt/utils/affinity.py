@@ -110,6 +110,10 @@ class Affinity:
         """The torch device, "cpu" or "cuda:<cuda_idx>"."""
         return "cpu" if self.cuda_idx is None else f"cuda:{self.cuda_idx}"
 
+    def device_of_replica(self, given: str, n_replicas: int) -> str:
+        """Return the device of one of some replicas whose settings name one: of several each has its own GPU, if any."""
+        return given if n_replicas == 1 or self.cuda_idx is None else self.device
+
 
 def dealt_cpus(cpus: Sequence[int], n: int) -> list[list[int]]:
     """Return the cores of each of n processes that share them; one core may be of several, where there are too few.
