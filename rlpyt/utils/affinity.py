@@ -111,7 +111,7 @@ class Affinity:
         return "cpu" if self.cuda_idx is None else f"cuda:{self.cuda_idx}"
 
     def device_of_replica(self, given: str, n_replicas: int) -> str:
-        """Return the device of one of some replicas whose settings name one: of several each has its own GPU, if any."""
+        """Return the device of one of some replicas whose settings name one: of several its own GPU, if any."""
         return given if n_replicas == 1 or self.cuda_idx is None else self.device
 
 
