@@ -283,7 +283,7 @@ class Networks(AgentNetworks):
             observation = self.masks.hidden(observation)
         before = [(x, x._version) for x in self.layers.buffers(network)]  # how often each was written to
         network.update_obs_rms(observation, valid)
-        after = self.layers.buffers(network)
+        after = self.layers.buffers(network) if before else []
         changed = [i for i, (x, n) in enumerate(before) if after[i] is not x or x._version != n]
         for target in targets if changed else ():
             own = self.layers.buffers(target)
