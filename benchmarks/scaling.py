@@ -1,10 +1,11 @@
 """How speed grows with cores, environments, batch and network: figures, and a picture.
 
-    python benchmarks/scaling.py [--parts sampling updates] [--picture docs/notes/performance/scaling.png]
+    python benchmarks/scaling.py [--parts sampling updates compiled] [--picture docs/notes/performance/scaling.png]
 
 "sampling" collects with `CpuSampler`, one worker a core: rows a second, by the number of environments. "updates" are
 those of SAC on vectors: rows a second, by batch size and width of the networks, and the share of the fastest matrix
-product of the same machine. Each figure is the best of some rounds, as the machine is shared.
+product of the same machine. "compiled" are the same with compile=True at one width. Each figure is the best of some
+rounds, as the machine is shared.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,13 @@ ENVS = (4, 8, 16, 32, 64, 128)
 CORES = (1, 2)
 BATCHES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 WIDTHS = (64, 128, 256, 512, 1024)
+COMPILED_WIDTH, COMPILED_BATCHES = 256, (32, 128, 256, 1024, 4096)  # each of which is compiled apart
 ROUNDS, SECONDS = 4, 0.5
 REPEATS = 3  # of all figures of sampling, as the machine is slow for minutes
 OBS, ACT = 17, 6  # of HalfCheetah
+
+
+PARTS = ("sampling", "updates", "compiled")
 
 
 class NullEnv(gymnasium.Env[np.ndarray, np.ndarray]):
@@ -106,22 +111,24 @@ def flops_of_update(width: int) -> float:
     return 2.0 * (pi * (2 + 2) + 2 * q * (3 + 2 + 1))
 
 
-def updates(precision: str) -> dict[str, float]:
+def updates(
+    precision: str, compiled: bool = False, widths: Sequence[int] = WIDTHS, batches: Sequence[int] = BATCHES
+) -> dict[str, float]:
     """Return rows a second by batch size and width."""
     results = {}
-    for width in WIDTHS:
+    for width in widths:
         sizes = dict(hidden_sizes=(width, width))
         sampler = SerialSampler(NullEnv, {}, 1, 8, max_decorrelation_steps=0)
         algo = SAC(batch_size=8, replay_ratio=8, min_steps_learn=8_000, replay_size=20_000)
         agent = SacAgent(model_kwargs=sizes, q_model_kwargs=sizes)
-        settings = ComputeSettings(precision=precision)
+        settings = ComputeSettings(precision=precision, compile=compiled)
         with silent_context():
             runner = MinibatchRl(algo, agent, sampler, n_steps=1e6, seed=0, settings=settings)
             runner.startup()
         for itr in range(1_000):
             algo.append(itr, sampler.obtain_samples(itr)[0])
         hyper = algo.hyper(8_000)
-        for M in BATCHES:
+        for M in batches:
             batch = algo.replay.sample_batch(M)
 
             def update(algo: SAC = algo, hyper: Hyper = hyper, batch: Buffer = batch, n: int = M) -> int:
@@ -129,7 +136,8 @@ def updates(precision: str) -> dict[str, float]:
                 return n
 
             rate = results[f"{width} x {M}"] = fastest(update)
-            print(f"width {width:>5} batch {M:>5} {precision} {rate:>12,.0f} rows/s "
+            how = f"{precision}{', compiled' if compiled else ''}"
+            print(f"width {width:>5} batch {M:>5} {how} {rate:>12,.0f} rows/s "
                   f"{1e-9 * rate * flops_of_update(width):>7.1f} GFLOP/s", flush=True)  # fmt: skip
         runner.shutdown()
     return results
@@ -166,8 +174,10 @@ def draw(results: dict[str, Any], path: Path) -> None:
         for i, width in enumerate(WIDTHS):
             rates = [results["updates"][precision][f"{width} x {M}"] for M in BATCHES]
             axes[2].plot(BATCHES, rates, style, color=f"C{i}", label=f"{width} wide" if style == "-" else None)
+    compiled = [results["updates"]["compiled"][f"{COMPILED_WIDTH} x {M}"] for M in COMPILED_BATCHES]
+    axes[2].plot(COMPILED_BATCHES, compiled, ":", marker=".", color=f"C{WIDTHS.index(COMPILED_WIDTH)}")
     axes[2].set(
-        title="Updates of SAC, one thread (dashed: bfloat16)",
+        title="Updates of SAC, one thread (dashed: bfloat16, dotted: compiled)",
         xlabel="batch",
         ylabel="rows/s",
         xscale="log",
@@ -183,7 +193,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
 def main() -> None:
     """Measure, print, and draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", choices=("sampling", "updates"), default=["sampling", "updates"])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--picture", type=Path, default=Path("docs/notes/performance/scaling.png"))
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -194,7 +204,10 @@ def main() -> None:
     if "updates" in args.parts:
         precisions = ("float32", "bfloat16")
         results["product"] = {precision: fastest_product(precision) for precision in precisions}
-        results["updates"] = {precision: updates(precision) for precision in precisions}
+        results["updates"] = {**results.get("updates", {}), **{x: updates(x) for x in precisions}}
+    if "compiled" in args.parts:
+        rates = [updates("float32", True, [COMPILED_WIDTH], [M]) for M in COMPILED_BATCHES]
+        results["updates"]["compiled"] = {name: rate for one in rates for name, rate in one.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(results, indent=1))
     draw(results, args.picture)
