@@ -14,7 +14,6 @@ import contextlib
 import ctypes
 import os
 import signal
-import sys
 from multiprocessing import current_process, forkserver, util
 from pathlib import Path
 
@@ -45,6 +44,6 @@ KEY = _Key()
 if os.environ.get(MASTER_OF_FORKSERVER) == str(os.getppid()):
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     util.register_after_fork(KEY, lambda key: _receive_signals(WORKER_NAME))
-    if sys.platform == "linux":  # it does nothing to one that is not stopped, at the end of another thread too
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
+    # It does nothing to one that is not stopped, at the end of another thread too.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
     atexit.register(_remove_socket)  # not called in workers: they leave by os._exit

@@ -319,9 +319,7 @@ def _join(processes: Sequence[BaseProcess], seconds: float) -> None:
 
 def available_cpus() -> list[int]:
     """Return the cores that this process may run on, by its control group and taskset."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
+    return sorted(os.sched_getaffinity(0))
 
 
 def allowed_cpus(cpus: int | Sequence[int], what: str) -> list[int]:
