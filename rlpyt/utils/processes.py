@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.utils.cgroups import cpu_quota
-from rlpyt.utils.process_start import PRELOAD, continue_forkserver, forget_process, start_process, variables_set
+from rlpyt.utils.process_start import PRELOAD, start_process, variables_set
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.shared_memory import dumps, shared_array, unsendable
 from rlpyt.utils.slurm_job import job_cpus
@@ -287,24 +287,17 @@ def receive_ready(workers: Sequence[Worker], timeout: float, wait: bool) -> list
 def stop_workers(workers: Sequence[Worker], seconds: float | None = None) -> None:
     """Ask all workers to close, wait for them, and kill the rest. It may be called again, and after a failure.
 
-    The default of `seconds` is long enough for an environment to close in order. It takes no longer than these two
-    waits. A worker that cannot be killed, as it waits in the kernel for a disk, is left to itself with a warning.
+    The default of `seconds` is long enough for an environment to close in order.
     """
     for worker in workers:
         with suppress(WorkerError, OSError):
             worker.send_bytes(DONE, timeout=0.01)
-    continue_forkserver()
     processes = [worker._process for worker in workers]
     _join(processes, _STOP_SECONDS if seconds is None else seconds)
     living = [process for process in processes if process.is_alive()]
     for process in living:
         process.kill()
     _join(living, _KILL_SECONDS)
-    for process in living:
-        if process.is_alive():
-            text = f"{process.name} (pid {process.pid}) was killed and does not end: it waits in the kernel, perhaps "
-            warnings.warn(f"{text}for a disk that does not answer. It is left alone.", stacklevel=2)
-            forget_process(process)
     for worker in workers:
         for end in (worker._connection, worker._lifeline, worker._socket):
             end.close()
