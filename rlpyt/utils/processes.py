@@ -32,7 +32,7 @@ from rlpyt.utils.process_start import PRELOAD, start_process, variables_set
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.shared_memory import dumps, shared_array, unsendable
 from rlpyt.utils.slurm_job import job_cpus
-from rlpyt.utils.watched import Picklable, Stalls, receive_watched
+from rlpyt.utils.watched import LOOK_SECONDS, Picklable, Stalls, receive_asking
 from rlpyt.utils.watched import WorkerError as WorkerError
 from rlpyt.utils.worker_main import CORES, DONE, SPIN_SECONDS, WORKER_NAME, Failure, poll_for, worker_main
 
@@ -212,36 +212,21 @@ def _kill(process: BaseProcess) -> None:
         process.kill()
 
 
-class Watch:
-    """Watch over workers until their first reply; it notices workers that die or stand still."""
+def replied(workers: Sequence[Worker], seconds: float) -> list[Worker]:
+    """Return workers with a reply and dead ones, as soon as there is one; none after some seconds."""
+    worker_of = {fd: worker for worker in workers for fd in (worker._connection.fileno(), worker.sentinel)}
+    ready = poll_for(worker_of).poll(1000 * seconds)
+    return list({(worker := worker_of[fd]).rank: worker for fd, _ in ready}.values())
 
-    def __init__(self, workers: Sequence[Worker], timeout: float) -> None:
-        self._timeout, self._stalls = timeout, Stalls(workers, timeout)
-        self._worker_of = {fd: w for w in workers for fd in (w._connection.fileno(), w._process.sentinel)}
-        self._poller = poll_for(self._worker_of)
 
-    def wait(self) -> list[Worker]:
-        """Return workers with a reply and dead ones; none after a while, so that the caller can do other work.
-
-        Raises:
-            WorkerError: if a worker has stood still for too long.
-        """
-        return self._ready(self._poller.poll(1000 * min(0.5, self._timeout)))
-
-    def look(self) -> list[Worker]:
-        """Return the same without waiting."""
-        return self._ready(self._poller.poll(0))
-
-    def _ready(self, ready: Sequence[tuple[int, int]]) -> list[Worker]:
-        if not ready:
-            self._stalls.check(set(self._worker_of.values()))
-        return list({(worker := self._worker_of[fd]).rank: worker for fd, _ in ready}.values())
-
-    def forget(self, worker: Worker) -> None:
-        """Stop waiting for a worker."""
-        for fd in (worker._connection.fileno(), worker._process.sentinel):
-            self._poller.unregister(fd)
-            del self._worker_of[fd]
+def reply_soon(workers: Sequence[Worker], seconds: float = SPIN_SECONDS) -> list[Worker]:
+    """Return the same awake, for a moment; a tenth of the time of falling asleep."""
+    deadline = time.perf_counter() + seconds
+    while not (ready := [worker for worker in workers if worker._has_reply.poll(0)]):
+        if time.perf_counter() > deadline:
+            break
+        os.sched_yield()
+    return ready
 
 
 def receive_all(
@@ -250,18 +235,8 @@ def receive_all(
     replace: Callable[[WorkerError], Worker] | None = None,
     on_wait: Callable[[], None] | None = None,
 ) -> list[Picklable]:
-    """Wait for one reply of every process, and return the replies; see `receive_watched`."""
-    return receive_watched(workers, lambda waiting: Watch(waiting, timeout), timeout, replace, on_wait, reply_soon)
-
-
-def reply_soon(workers: Sequence[Worker]) -> list[Worker]:
-    """Return workers with a reply and dead ones, as soon as there is one; none after a moment."""
-    deadline = time.perf_counter() + SPIN_SECONDS
-    while not (ready := [worker for worker in workers if worker._has_reply.poll(0)]):
-        if time.perf_counter() > deadline:
-            break
-        os.sched_yield()
-    return ready
+    """Wait for one reply of every process, and return the replies; see `receive_asking`."""
+    return receive_asking(replied, workers, timeout, replace, on_wait, reply_soon)
 
 
 def receive_ready(workers: Sequence[Worker], timeout: float, wait: bool) -> list[tuple[Worker, Picklable]]:
@@ -275,12 +250,11 @@ def receive_ready(workers: Sequence[Worker], timeout: float, wait: bool) -> list
     Raises:
         WorkerError: as soon as any of them has raised, died or stood still.
     """
-    # A tenth of the time of a watch.
-    ready = reply_soon(workers) if wait else [worker for worker in workers if worker._has_reply.poll(0)]
-    if wait and not ready:
-        watch = Watch(workers, timeout)
-        while not (ready := watch.wait()):
-            pass
+    ready, stalls = reply_soon(workers, SPIN_SECONDS if wait else 0.0), Stalls(timeout)
+    while wait and not ready:
+        ready = replied(workers, min(LOOK_SECONDS, timeout))
+        if not ready:
+            stalls.check(workers)
     return [(worker, worker.receive(timeout)) for worker in ready]
 
 
