@@ -106,28 +106,9 @@ def test_who_looks_through_all_modules_meets_no_error_and_no_warning(dumps, monk
             assert b"the_last_module" in dumps(thing)
 
 
-def test_a_program_may_ask_whether_a_name_is_there():
-    sync_rl = importlib.import_module("rlpyt.runners.sync_rl")
-    assert hasattr(sync_rl, "SyncRl")
-    assert not hasattr(sync_rl, "SyncWorker")
-    assert getattr(importlib.import_module("rlpyt.agents.base"), "RecurrentAgentMixin", None) is None
-    assert hasattr(importlib.import_module("rlpyt.algos.dqn.dqn"), "DQN")
-
-
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("from rlpyt.runners.sync_rl import SyncWorker", "SyncRl starts its replicas"),
-        ("from rlpyt.runners.async_rl import AsyncOptWorker", "AsyncRl does it"),
-        ("from rlpyt.samplers.async_.base import AsyncSamplerMixin", "AsyncRl does it"),
-        ("from rlpyt.utils.launching.affinity import build_async_affinity", "affinity_from_code"),
-        ("from rlpyt.utils.launching.exp_launcher import log_exps_tree", "keeps the whole queue"),
-        ("from rlpyt.replays.non_sequence.uniform import UniformReplayBuffer", "prioritized_replay"),
-        ("from rlpyt.utils.collections import NamedTupleSchema", "pickle"),
-        ("from rlpyt.utils.misc import extract_sequences", "Sequences"),
-        ("from rlpyt.samplers.buffer import build_samples_buffer", "vector environment"),
-        ("from rlpyt.distributions.categorical import DistInfo", "logits"),
-        ("from rlpyt.algos.utils import generalized_advantage_estimation", "terminated and truncated"),
         ("from rlpyt.algos.dqn.dqn import Nonsense", "cannot import name 'Nonsense'"),
         ("from rlpyt.ul.algos.ul_for_rl.augmented_cpc import AugmentedContrastivePredictive", "no counterpart"),
         ("import rlpyt.projects.safe", "rlpyt.projects of rlpyt 0.1 has no counterpart"),
@@ -138,14 +119,6 @@ def test_a_program_may_ask_whether_a_name_is_there():
 def test_the_import_line_itself_is_refused_with_the_reason(line, told):
     with pytest.raises(ImportError, match=told):
         exec(line, {})
-
-
-def test_old_modules_hide_nothing_of_today():
-    root = Path(rlpyt.__file__).parents[1]
-    for name in [name for name, module in sys.modules.items() if isinstance(module, OldModule)]:
-        path = root.joinpath(*name.split("."))
-        assert not path.exists()
-        assert not path.with_suffix(".py").exists()
 
 
 @pytest.mark.parametrize("folder", ["projects", "agents.pg"])
@@ -449,18 +422,6 @@ OLD_LINES = """
     from rlpyt.utils.launching.variant import VariantLevel, load_variant, make_variants, update_config
     from rlpyt.utils.logging.context import logger_context
     """
-NEW_LINES = """
-    from rlpyt.agents import AtariDqnAgent, AtariFfAgent, AtariLstmAgent, SacAgent
-    from rlpyt.algos import A2C, DQN, SAC
-    from rlpyt.envs import AtariEnv, AtariTrajInfo
-    from rlpyt.envs.gym import make as gym_make
-    from rlpyt.launching import VariantLevel, affinity_from_code, encode_affinity, load_variant, make_affinity
-    from rlpyt.launching import make_variants, quick_affinity_code, run_experiments, update_config
-    from rlpyt.logging import logger_context
-    from rlpyt.runners import AsyncRlEval, MinibatchRl, MinibatchRlEval, SyncRl
-    from rlpyt.samplers import AlternatingSampler, CpuSampler, GpuResetCollector, GpuSampler, GpuWaitResetCollector
-    from rlpyt.samplers import AsyncCpuSampler, AsyncGpuSampler, AsyncSerialSampler, DbCpuResetCollector, SerialSampler
-    """
 
 
 def imported(lines: str) -> SimpleNamespace:
@@ -472,10 +433,6 @@ def imported(lines: str) -> SimpleNamespace:
 def old_names() -> SimpleNamespace:
     with pytest.warns(DeprecationWarning, match="of rlpyt 0.1 is"):
         return imported(OLD_LINES)
-
-
-def test_old_and_new_import_lines_give_the_same():
-    assert vars(old_names()) == vars(imported(NEW_LINES))
 
 
 CPUS = sorted(os.sched_getaffinity(0))[:1]
@@ -553,7 +510,8 @@ LSTM = dict(Sampler="GpuSampler", Agent="AtariLstmAgent")
 )
 def test_a_script_of_rlpyt_0_1_trains_and_trains_again_with_the_same_run_ID(script, options, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for of in (imported(NEW_LINES), old_names()):
+    of = old_names()
+    for _ in range(2):
         runner = script(of, **options)
         assert runner.sampler.resets_mid_batch == (options.get("CollectorCls") != "GpuWaitResetCollector")
         with of.logger_context("script", 0, "name", dict(game="pong"), snapshot_mode="last"):

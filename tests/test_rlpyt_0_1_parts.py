@@ -32,6 +32,7 @@ from rlpyt.spaces import FloatBox, IntBox
 from rlpyt.types import TrajInfo
 from rlpyt.utils.affinity import AttrDict
 from tests.algos.small_problems import RandomEnv, set_up, train
+from tests.test_rlpyt_0_1 import library_class
 from tests.toy_envs import CountingEnv
 
 REPLAY: dict[str, Any] = dict(min_steps_learn=64, batch_size=8, replay_size=256, replay_ratio=1)
@@ -479,22 +480,8 @@ def test_other_attributes_are_refused_by_python_or_asked_of_a_further_base():
 
 
 def test_no_class_has_an_attribute_that_is_said_to_be_gone():
-    import rlpyt.agents
-    import rlpyt.algos
-    import rlpyt.core
-    import rlpyt.distributions
-    import rlpyt.envs
-    import rlpyt.replays
-    import rlpyt.runners
-    import rlpyt.samplers
-
-    rooms = (
-        *(rlpyt.agents, rlpyt.algos, rlpyt.core, rlpyt.distributions, rlpyt.envs, rlpyt.replays, rlpyt.runners),
-        rlpyt.samplers,
-    )
     for name, attributes in OLD_ATTRIBUTES.items():
-        [cls] = {vars(room)[name] for room in rooms if name in vars(room)}
-        assert not set(attributes) & set(dir(cls)), name
+        assert not set(attributes) & set(dir(library_class(name))), name
         assert not set(attributes) & set(OLD_METHODS.get(name, ())), name
 
 

@@ -110,28 +110,6 @@ def test_every_pool_of_threads_in_a_worker_has_one(method, monkeypatch):
     assert dict(os.environ) == before
 
 
-def test_libraries_that_a_worker_loads_later_have_one_thread_too(monkeypatch):
-    """Also where the forkserver was started by somebody else, without these variables."""
-    for name in worker_main.ONE_THREAD:
-        monkeypatch.setenv(name, "7")
-    for name in ("torch.set_num_threads", "threadpool_info", "threadpool_limits"):
-        monkeypatch.setattr(f"rlpyt.utils.worker_main.{name}", lambda *n: [])
-    monkeypatch.delitem(sys.modules, "cv2", raising=False)
-    worker_main.keep_to_one_thread()
-    assert {os.environ[name] for name in worker_main.ONE_THREAD} == {"1"}
-
-
-def test_closures_and_local_classes_are_sent():
-    offset = 3
-
-    class Local(Server):
-        def more(self, x: int) -> int:
-            return x + offset
-
-    with workers(1, server=Local) as made:
-        assert ask(made, "more", 4) == [7]
-
-
 @pytest.mark.parametrize("method", ["forkserver", "fork"])
 def test_an_exception_comes_home_with_its_traceback(method):
     with workers(2, method=method) as made:
@@ -200,6 +178,14 @@ def test_a_worker_lost_in_the_middle_of_its_reply_is_an_error(number, text):
         with pytest.raises(WorkerError, match=text):
             receive_all(made, timeout=0.5)
         assert time.monotonic() - start < 3
+
+
+def test_a_worker_that_does_not_read_is_an_error():
+    with workers(1) as made:
+        ask(made, "echo", 1)
+        os.kill(made[0].pid, signal.SIGSTOP)
+        with pytest.raises(WorkerError, match=r"Worker 0 .* made no progress for 0.5 s: it does not read"):
+            made[0].send_bytes(dumps(("echo", np.zeros(1_000_000))), timeout=0.5)
 
 
 def test_there_may_be_no_limit_of_time():
