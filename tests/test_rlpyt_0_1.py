@@ -109,6 +109,8 @@ def test_who_looks_through_all_modules_meets_no_error_and_no_warning(dumps, monk
 @pytest.mark.parametrize(
     ("line", "told"),
     [
+        ("from rlpyt.replays.non_sequence.uniform import UniformReplayBuffer", "prioritized_replay"),
+        ("from rlpyt.utils.logging.console import mkdir_p", "for the rest write your own"),
         ("from rlpyt.algos.dqn.dqn import Nonsense", "cannot import name 'Nonsense'"),
         ("from rlpyt.ul.algos.ul_for_rl.augmented_cpc import AugmentedContrastivePredictive", "no counterpart"),
         ("import rlpyt.projects.safe", "rlpyt.projects of rlpyt 0.1 has no counterpart"),
