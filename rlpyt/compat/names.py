@@ -211,8 +211,6 @@ _TABLE = (
     ("utils.misc", "call numpy's or torch's", "zeros empty"),
     ("utils.prog_bar", "rlpyt.logging", "ProgBarCounter"),
     ("utils.quick_args", "rlpyt.compat.functions", "save__init__args"),
-    ("utils.rlpyt_0_1", "rlpyt.compat.functions", "iterate_mb_idxs save__init__args update_state_dict"),
-    ("utils.rlpyt_0_1", "rlpyt.utils.affinity", "AttrDict"),
     ("utils.seed", "rlpyt.utils.seeds", "set_seed make_seed"),
     ("utils.seed", _SEEDS, "get_seed set_envs_seeds"),
     ("utils.shmemarray", "rlpyt.utils.shared_memory.shared_array(shape, dtype) makes one", "NpShmemArray"),
