@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,30 +21,16 @@ from rlpyt.runners import AsyncRlEval, SyncRl
 from rlpyt.samplers import (
     AsyncCpuSampler,
     AsyncGpuSampler,
-    AsyncSerialSampler,
     AtariTrajInfo,
     DbCpuResetCollector,
     GpuSampler,
 )
 from rlpyt.utils.affinity import AttrDict
 from tests.pairs import others_nightly
-from tests.runners.runner_kit import children, start_forkserver
 
 CORES = sorted(os.sched_getaffinity(0))
 FIRST, LAST = CORES[0], CORES[-1]
 SMALL_NET = dict(fc_sizes=8, channels=[4], kernel_sizes=[8], strides=[8], paddings=[0])
-
-
-@pytest.fixture(autouse=True)
-def _no_process_is_left(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    start_forkserver()
-    before = children()
-    yield
-    deadline = time.monotonic() + 5
-    while not children() <= before:  # the workers of a worker end a moment after it
-        assert time.monotonic() < deadline, "processes are left"
-        time.sleep(0.02)
 
 
 def sampler_affinity(core: int, **device: Any) -> AttrDict:
@@ -83,14 +68,14 @@ def asynchronous(SamplerCls: Callable[..., Any], part: Any, **collector: Any) ->
 
 SCRIPTS: dict[str, Callable[[], Any]] = {
     "multi_gpu": multi_gpu,
-    "async_serial": lambda: asynchronous(AsyncSerialSampler, sampler_affinity(LAST)),
     "async_cpu": lambda: asynchronous(AsyncCpuSampler, sampler_affinity(LAST), CollectorCls=DbCpuResetCollector),
     "async_gpu": lambda: asynchronous(AsyncGpuSampler, [sampler_affinity(LAST, cuda_idx=None)]),
 }
 
 
 @pytest.mark.parametrize("name", others_nightly(SCRIPTS, ("async_gpu",)))
-def test_a_script_of_rlpyt_0_1_trains(name: str):
+def test_a_script_of_rlpyt_0_1_trains(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
     with logger_context("script", 0, name, dict(game="pong"), snapshot_mode="last"):
         SCRIPTS[name]().train()
     directory = Path("script") / "run_0"

@@ -68,19 +68,6 @@ def to(ranks: Sequence[int], request: Call[Server, Any]) -> dict[int, Message[Se
 # ---- requests and replies ----
 
 
-def test_replies_come_in_the_order_of_the_request():
-    with pool_of(3) as pool:
-        assert pool.ask({2: call(Server.sleep, 0.0), 0: call(Server.sleep, 0.2), 1: call(Server.which)}) == [
-            "slept",
-            "slept",
-            (1, 0),
-        ]
-        pool.post(to([0, 1, 2], call(Server.which)))
-        assert pool.receive([2, 0]) == [(2, 0), (0, 0)]
-        assert pool.receive([1]) == [(1, 0)]
-        assert pool.ask({}) == []
-
-
 def test_a_worker_has_one_request_under_way_and_a_late_reply_is_dropped():
     with pool_of(2) as pool:
         start = time.monotonic()
@@ -220,15 +207,6 @@ def test_a_reply_that_is_not_accepted_ends_it_whenever_it_comes():
 
 
 # ---- how many ----
-
-
-def test_every_loss_counts_until_none_is_left():
-    with pool_of(2, restarts=3) as pool:
-        for rank in (0, 1):
-            assert pool.ask({rank: call(Server.unless_new, "kill")}) == [(rank, rank + 1)]
-        with pytest.raises(WorkerError, match=r"Worker 0 .*was killed by SIGKILL"):
-            pool.ask({0: call(Server.kill)})  # its replacement dies of it too
-        assert (pool.n_restarts, pool.restarts_left) == (3, 0)
 
 
 def test_only_the_restarts_of_the_last_seconds_count():
