@@ -299,19 +299,11 @@ def allowed_cpus(cpus: int | Sequence[int], what: str) -> list[int]:
     named = [cpus] if isinstance(cpus, int) else list(cpus)
     available = available_cpus()
     allowed = [cpu for cpu in named if cpu in available]
-    if named and not allowed:
-        warnings.warn(
-            f"{what}: this process may run on none of the cores {named}, only on {available}; nothing is pinned "
-            "there. Name some of those.",
-            stacklevel=3,
-        )
-    elif len(allowed) < len(named):
-        missing = [cpu for cpu in named if cpu not in available]
-        warnings.warn(
-            f"{what}: this process may not run on the cores {missing} of {named}, only on {available}; they are left "
-            f"out, and {allowed} are used. Name some of those.",
-            stacklevel=3,
-        )
+    missing = [cpu for cpu in named if cpu not in available]
+    if missing:
+        then = f"they are left out, and {allowed} are used" if allowed else "nothing is pinned there"
+        text = f"{what}: this process may not run on the cores {missing} of {named}, only on {available}; {then}."
+        warnings.warn(f"{text} Name some of those.", stacklevel=3)
     return allowed
 
 

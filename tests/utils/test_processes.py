@@ -370,7 +370,7 @@ def test_cores_that_this_process_may_not_use_are_named(monkeypatch):
     monkeypatch.setattr(processes, "available_cpus", lambda: [4, 7])
     with pytest.warns(UserWarning, match=r"^workers: this process may not run on the cores \[5\] of .* \[7\] are used"):
         assert processes.allowed_cpus([5, 7], "workers") == [7]
-    with pytest.warns(UserWarning, match=r"may run on none of the cores \[5\]"):
+    with pytest.warns(UserWarning, match=r"may not run on the cores \[5\]"):
         assert processes.allowed_cpus(5, "workers") == []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
