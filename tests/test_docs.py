@@ -180,6 +180,13 @@ def resolves(dotted: str) -> bool:
     return True
 
 
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_prose_is_wrapped(page: Path) -> None:
+    """At 100 columns; the target of a link takes none, as it cannot be broken."""
+    lines = [line for line in split(page)[0].splitlines() if not line.startswith(("|", "    "))]
+    assert [line for line in lines if len(re.sub(r"\]\([^)]*\)", "]", line)) > 100] == []
+
+
 @every_page
 def test_tables_are_whole(page: Path) -> None:
     """A table without the line under its head, such as one cut by an empty line, is shown as text."""

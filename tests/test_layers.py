@@ -8,14 +8,12 @@ import pkgutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import rlpyt
+from tests.shape import MODULES, ROOT, imports, name_of, room_of
 
-ROOT = Path(rlpyt.__file__).parent
 REPOSITORY = ROOT.parent
 
 FLOORS = {
@@ -58,32 +56,6 @@ GROUND = {"utils": {"namedarraytuple"}, "functional": {"namedarraytuple"}}
 # Rooms that nobody enters: they are for users alone.
 FOR_USERS = {"testing"}
 OUTSIDE = ("examples", "experiments", "benchmarks", "tests")
-
-MODULES = sorted(ROOT.rglob("*.py"))
-
-
-def name_of(path: Path) -> str:
-    parts = path.relative_to(REPOSITORY).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def room_of(module: str) -> str:
-    return module.split(".")[1] if "." in module else ""
-
-
-def imports(tree: ast.AST, at_top: bool = True) -> Iterator[tuple[str, bool, int]]:
-    """Yield every imported module, whether the import stands outside of functions, and its line."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, at_top, node.lineno) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"a relative import in line {node.lineno}"
-            assert node.module is not None
-            yield node.module, at_top, node.lineno
-            if node.module == "rlpyt":
-                yield from ((f"rlpyt.{alias.name}", at_top, node.lineno) for alias in node.names)
-        inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        yield from imports(node, at_top and not inside)
 
 
 def violations(module: str, source: str) -> list[str]:

@@ -25,9 +25,7 @@ from rlpyt.logging import logger, logger_context
 from rlpyt.namedarraytuple import namedarraytuple
 from rlpyt.old_rlpyt import PAGE, check_class
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
-from rlpyt.samplers import Collector, CpuSampler, SerialSampler
-from rlpyt.samplers.base import work_of
-from rlpyt.samplers.work import WorkHere
+from rlpyt.samplers import CpuSampler, SerialSampler
 from rlpyt.spaces import FloatBox, IntBox
 from rlpyt.types import TrajInfo
 from rlpyt.utils.affinity import AttrDict
@@ -246,19 +244,6 @@ def test_an_evaluation_is_no_list():
 
 
 # ---- samplers, runners, spaces ----
-
-
-def test_none_is_the_default_loop():
-    sampler = SerialSampler(
-        CountingEnv, {}, batch_T=2, batch_B=1, CollectorCls=None, eval_CollectorCls=None, mid_batch_reset=True
-    )
-    assert sampler.CollectorCls is None  # fields keep what was given
-    assert sampler.mid_batch_reset
-    sampler.initialize(CategoricalPgAgent(model_kwargs=SMALL))
-    work = work_of(sampler)
-    assert isinstance(work, WorkHere)
-    assert type(work.collector) is Collector
-    sampler.shutdown()
 
 
 @pytest.mark.parametrize("calls_base", [True, False])
