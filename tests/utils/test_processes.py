@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -339,18 +340,34 @@ def test_a_worker_is_told_how_many_cores_it_may_keep_busy(method):
         assert worker_main.CORES not in ask(made, "pools")[0][1]
 
 
-def test_a_limit_holds_within_its_block_alone(monkeypatch):
-    monkeypatch.setattr(processes, "available_cpus", lambda: [*range(8)])
-    for limit in ("cpu_quota", "job_cpus"):
-        monkeypatch.setattr(processes, limit, lambda: float("inf"))
-    monkeypatch.setenv(worker_main.CORES, "5")
-    n_cores = available_cores()
-    with processes.cores_limited_to(3):
-        assert available_cores() == 3
-        assert not processes.has_own_cores()
-    assert available_cores() == n_cores == 5
-    monkeypatch.setenv(worker_main.CORES, "")
-    assert available_cores() == 8
+@pytest.mark.parametrize(
+    ("n_cpus", "quota", "job", "told", "openmp", "n_cores", "n_threads"),
+    [
+        (2, inf, inf, None, None, 2, 2),
+        *((64, quota, inf, None, None, n, n) for quota, n in ((0.2, 1), (1.0, 1), (1.5, 2), (99.0, 64))),
+        (128, inf, 4, None, None, 4, 4),  # of SLURM with TaskPlugin=task/none
+        (1, inf, 4, None, None, 1, 1),  # a run of a launcher in the job, which has pinned it
+        (8, inf, inf, "5", None, 5, 5),
+        (8, inf, inf, "", None, 8, 8),
+        *((2, inf, inf, None, openmp, 2, n) for openmp, n in (("", 2), ("1", 1), ("64", 2), ("1,4", 1), (" 1 ", 1))),
+        *((2, inf, inf, None, openmp, 2, 2) for openmp in ("0", "many", "-3")),
+    ],
+)
+def test_cores_and_threads_are_what_every_limit_leaves(
+    n_cpus, quota, job, told, openmp, n_cores, n_threads, monkeypatch
+):
+    monkeypatch.setattr(processes, "available_cpus", lambda: [*range(n_cpus)])
+    monkeypatch.setattr(processes, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(processes, "job_cpus", lambda: job)
+    for name, value in ((worker_main.CORES, told), ("OMP_NUM_THREADS", openmp)):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    assert (available_cores(), processes.available_threads()) == (n_cores, n_threads)
+    assert processes.has_own_cores() == (n_cores == n_cpus)
+    with processes.cores_limited_to(1):
+        assert available_cores() == 1
+    assert available_cores() == n_cores
 
 
 @pytest.mark.parametrize("given", ["none", "0", "1.5", "-2"])
@@ -375,20 +392,6 @@ def test_cores_that_this_process_may_not_use_are_named(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert processes.allowed_cpus([7, 4], "workers") == [7, 4]
-
-
-@pytest.mark.parametrize(
-    ("variable", "expected"),
-    [(None, 2), ("", 2), ("1", 1), ("64", 2), ("1,4", 1), (" 1 ", 1), ("0", 2), ("many", 2), ("-3", 2)],
-)
-def test_threads_are_as_many_as_cores_or_as_openmp_was_told(variable, expected, monkeypatch):
-    monkeypatch.setattr(processes, "available_cpus", lambda: [4, 7])
-    for limit in ("cpu_quota", "job_cpus"):
-        monkeypatch.setattr(processes, limit, lambda: float("inf"))
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    if variable is not None:
-        monkeypatch.setenv("OMP_NUM_THREADS", variable)
-    assert processes.available_threads() == expected
 
 
 def named_memory(pid: int) -> list[str]:

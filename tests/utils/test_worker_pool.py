@@ -221,6 +221,13 @@ def test_only_the_restarts_of_the_last_seconds_count():
             pool.ask({0: call(Server.kill)})
 
 
+def test_several_may_be_lost_at_once():
+    with pool_of(3, restarts=3) as pool:
+        replies = pool.ask(dict.fromkeys(range(3), call(Server.unless_new, "kill")))
+        assert [rank for rank, _ in replies] == [0, 1, 2]
+        assert sorted(k for _, k in replies) == [1, 2, 3]
+
+
 def test_a_replacement_that_cannot_be_made_counts_and_the_next_one_hears_of_the_first_loss():
     seen: list[Any] = []
 
