@@ -46,8 +46,8 @@ class Worker:
 
     A server is called with a request and returns the reply; its `close()` is called at the end. `progress` is a
     `Progress` in shared memory: the server writes it; the master reads it to see that the worker lives, and to say
-    where it stopped. With `has_workers` the server may start workers of its own. SIGTERM does nothing in the process,
-    as the master may need it still; with `obeys_sigterm` it ends it. `role` is the noun of messages.
+    where it stopped. The server may start processes of its own. SIGTERM does nothing in the process, as the master may
+    need it still; with `obeys_sigterm` it ends it. `role` is the noun of messages.
     """
 
     def __init__(
@@ -57,7 +57,6 @@ class Worker:
         args: Sequence[object],
         start_method: str,
         *,
-        has_workers: bool = False,
         obeys_sigterm: bool = False,
         role: str = "Worker",
     ) -> None:
@@ -87,7 +86,6 @@ class Worker:
         self._process = context.Process(
             target=worker_main,
             args=(child, lifeline, inherited, parent_stays, obeys_sigterm, os.environ.get(CORES)),
-            daemon=not has_workers,  # Python lets no daemon start processes; the lifeline ends both kinds
             name=f"{WORKER_NAME}{rank}",
         )
         # At the end of a program Python waits for its processes, which wait for requests and ignore its SIGTERM. It is

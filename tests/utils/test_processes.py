@@ -488,7 +488,7 @@ def test_no_short_folder_of_temporary_files_is_named_with_its_variable(monkeypat
 
 def _forget_a_worker() -> None:
     """Begin a worker that may have workers, and end without stopping it."""
-    _FORGOTTEN.append(Worker(0, Server, (), "fork", has_workers=True))
+    _FORGOTTEN.append(Worker(0, Server, (), "fork"))
     _FORGOTTEN[0].send(("echo", 1))
     assert receive_all(_FORGOTTEN, 10) == [1]
 
