@@ -165,17 +165,12 @@ class ActsByProbabilities(CategoricalPgAgent):
     """Takes the probabilities that rlpyt 0.1 recorded, and draws its actions itself."""
 
     def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
-        action, agent_info = super().step(observation, prev_action, prev_reward)
-        assert torch.allclose(agent_info.dist_info.prob.sum(-1), torch.ones(len(action)))
+        action, agent_info = step = super().step(observation, prev_action, prev_reward)
+        prob = agent_info.dist_info.prob
+        assert torch.allclose(prob.sum(-1), torch.ones(len(action)))
         if self._mode == "eval":
-            return type(super().step(observation, prev_action, prev_reward))(
-                agent_info.dist_info.prob.argmax(-1), agent_info
-            )
-        return (
-            super()
-            .step(observation, prev_action, prev_reward)
-            ._replace(action=self.distribution.sample(agent_info.dist_info, self.draw_noise()))
-        )
+            return type(step)(prob.argmax(-1), agent_info)
+        return step._replace(action=self.distribution.sample(agent_info.dist_info, self.draw_noise()))
 
 
 def test_an_agent_may_act_by_probabilities():

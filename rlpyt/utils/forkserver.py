@@ -18,8 +18,8 @@ from pathlib import Path
 from rlpyt.utils.worker_main import MASTER_OF_FORKSERVER, STOP_SIGNALS, WORKER_NAME
 
 
-def _receive_signals(name_of_worker: str) -> None:
-    if not current_process().name.startswith(name_of_worker):
+def _receive_signals(_: object) -> None:
+    if not current_process().name.startswith(WORKER_NAME):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
@@ -32,14 +32,8 @@ def _remove_socket() -> None:
             Path(address).parent.rmdir()
 
 
-class _Key:
-    """Object for which multiprocessing calls a function in each new process."""
-
-
-KEY = _Key()
-"""Must live as long as the forkserver: multiprocessing keeps a weak reference."""
-
 if os.environ.get(MASTER_OF_FORKSERVER) == str(os.getppid()):
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-    util.register_after_fork(KEY, lambda key: _receive_signals(WORKER_NAME))
+    # Any object that lives as long as the forkserver: multiprocessing keeps a weak reference, and hands it over.
+    util.register_after_fork(_receive_signals, _receive_signals)
     atexit.register(_remove_socket)  # not called in workers: they leave by os._exit
