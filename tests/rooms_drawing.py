@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 
 from tests.drawing import FOLDER, Drawing
-from tests.test_layers import FLOORS, MODULES, imports, name_of, room_of
+from tests.shape import imports, room_of, sources
+from tests.test_layers import FLOORS
 
 PICTURE = FOLDER / "rooms.svg"
 GROUND = (1, 2)
@@ -24,9 +24,9 @@ Arrows = Mapping[str, set[str]]
 def arrows() -> Arrows:
     """Return the rooms that each room imports."""
     found: dict[str, set[str]] = {}
-    for path in MODULES:
-        room = room_of(name_of(path))
-        targets = [target for target, _, _ in imports(ast.parse(path.read_text()))]
+    for name, tree in sources().items():
+        room = room_of(name)
+        targets = [target for target, _, _ in imports(tree)]
         others = {room_of(target) for target in targets if target.startswith("rlpyt")}
         found.setdefault(room, set()).update(others - {room, ""})
     found.pop("", None)

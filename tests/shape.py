@@ -13,6 +13,7 @@ from pathlib import Path
 import rlpyt
 
 ROOT = Path(rlpyt.__file__).parent
+MODULES = sorted(ROOT.rglob("*.py"))
 _KINDS = (staticmethod, classmethod, property, cached_property)
 
 
@@ -58,15 +59,35 @@ def depth(cls: type) -> int:
 # ---- files ----
 
 
+def name_of(path: Path) -> str:
+    """Return the name of the module that a file is."""
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room_of(module: str) -> str:
+    """Return the room that a module is in, "" of what is in none."""
+    return module.split(".")[1] if "." in module else ""
+
+
 @cache
 def sources() -> Mapping[str, ast.Module]:
     """Return the source of each module of the library."""
-    return {_module(path): ast.parse(path.read_text()) for path in sorted(ROOT.rglob("*.py"))}
+    return {name_of(path): ast.parse(path.read_text()) for path in MODULES}
 
 
-def _module(path: Path) -> str:
-    parts = path.relative_to(ROOT.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+def imports(tree: ast.AST, at_top: bool = True) -> Iterator[tuple[str, bool, int]]:
+    """Yield every imported module, whether the import stands outside of functions, and its line."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, at_top, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"a relative import in line {node.lineno}"
+            assert node.module is not None
+            below = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from ((name if name in sources() else node.module, at_top, node.lineno) for name in below)
+        inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        yield from imports(node, at_top and not inside)
 
 
 @cache
@@ -75,18 +96,10 @@ def imported() -> Mapping[str, frozenset[str]]:
 
     A package's `__init__` only collects names for users, so that it takes part in no circle of its own files.
     """
-    return {name: frozenset(_imported_by(name, tree)) for name, tree in sources().items()}
-
-
-def _imported_by(name: str, tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        targets = []
-        if isinstance(node, ast.Import):
-            targets = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            below = [f"{node.module}.{alias.name}" for alias in node.names]
-            targets = [target if target in sources() else node.module for target in below]
-        yield from (target for target in targets if target in sources() and target != name)
+    return {
+        name: frozenset(target for target, _, _ in imports(tree) if target in sources() and target != name)
+        for name, tree in sources().items()
+    }
 
 
 def circles(graph: Mapping[str, Iterable[str]]) -> list[set[str]]:

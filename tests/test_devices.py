@@ -12,8 +12,8 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from rlpyt.agents import CatDqnAgent, CategoricalPgAgent, SacAgent
-from rlpyt.algos import PPO, SAC
+from rlpyt.agents import CatDqnAgent, CategoricalPgAgent
+from rlpyt.algos import PPO
 from rlpyt.core import example_inputs
 from rlpyt.distributions import Gaussian
 from rlpyt.runners import MinibatchRl
@@ -160,11 +160,3 @@ def test_the_state_of_an_optimiser_takes_the_memory_format_of_the_weights(saved_
         )
     for one, other in zip(*others, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
-
-
-def test_a_fixed_alpha_is_logged_as_it_is():
-    algo = SAC(fixed_alpha=0.3, batch_size=8, replay_size=200, replay_ratio=1, min_steps_learn=64, n_target_q=2)
-    agent = SacAgent(n_q=3, model_kwargs=dict(hidden_sizes=8), q_model_kwargs=dict(hidden_sizes=8))
-    sampler = set_up(algo, agent, RandomEnv, dict(action_space=spaces.Box(-1, 1, (2,))))
-    metrics = [optimize(algo, itr, samples) for itr, samples in enumerate(batches(sampler, 3))][-1]
-    torch.testing.assert_close(metrics["alpha"], torch.full_like(metrics["alpha"], 0.3))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from rlpyt import core
-from tests.test_layers import MODULES, name_of, room_of
+from tests.shape import room_of, sources
 
 FAMILIES = {
     "actor": ("Actor",),
@@ -41,9 +41,9 @@ class Use(NamedTuple):
     where: str
 
 
-def uses(module: str, source: str) -> Iterator[Use]:
+def uses(module: str, tree: ast.Module) -> Iterator[Use]:
     """Yield every member of a part that a module uses, but of the parts that are at home in its room."""
-    for function in (n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef)):
+    for function in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)):
         arguments = {a.arg for a in (*function.args.args, *function.args.kwonlyargs)}
         for node in ast.walk(function):
             if not isinstance(node, ast.Attribute):
@@ -76,19 +76,19 @@ def members(part: str) -> set[str]:
 
 def asked_for(part: str) -> set[str]:
     """Return the names of all members that other rooms ask of any object, the interfaces themselves among them."""
-    paths = [path for path in MODULES if room_of(name_of(path)) not in (ROOMS[part], "testing", "compat")]
-    return set().union(*map(attributes, paths))
+    names = [name for name in sources() if room_of(name) not in (ROOMS[part], "testing", "compat")]
+    return set().union(*map(attributes, names))
 
 
 @cache
-def attributes(path: Path) -> frozenset[str]:
-    """Return the names of all attributes in a file."""
-    return frozenset(n.attr for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Attribute))
+def attributes(module: str) -> frozenset[str]:
+    """Return the names of all attributes in a module."""
+    return frozenset(n.attr for n in ast.walk(sources()[module]) if isinstance(n, ast.Attribute))
 
 
 @cache
 def all_uses() -> list[Use]:
-    return [use for path in MODULES for use in uses(name_of(path), Path(path).read_text())]
+    return [use for name, tree in sources().items() for use in uses(name, tree)]
 
 
 @pytest.mark.parametrize("part", FAMILIES)
@@ -119,8 +119,8 @@ def test_the_page_lists_the_interface(part):
 def test_the_seams_are_annotated():
     """A type checker and an editor follow a part from room to room; `Any` would end the way."""
     blind: dict[str, list[str]] = defaultdict(list)
-    for path in MODULES:
-        for node in ast.walk(ast.parse(Path(path).read_text())):
+    for module, tree in sources().items():
+        for node in ast.walk(tree):
             name, annotation = None, None
             if isinstance(node, ast.arg):
                 name, annotation = node.arg, node.annotation
@@ -128,7 +128,7 @@ def test_the_seams_are_annotated():
                 name = node.target.id if isinstance(node.target, ast.Name) else node.target.attr
                 annotation = node.annotation
             if name in FAMILIES and isinstance(annotation, ast.Name) and annotation.id == "Any":
-                blind[name_of(path)].append(f"{name} in line {annotation.lineno}")
+                blind[module].append(f"{name} in line {annotation.lineno}")
     assert not blind, dict(blind)
 
 
@@ -143,5 +143,5 @@ def test_the_seams_are_annotated():
     ],
 )
 def test_a_use_is_seen(source, found):
-    assert [(u.part, u.member) for u in uses("rlpyt.algos.x", source)] == found
-    assert list(uses("rlpyt.agents.x", source)) == []
+    assert [(u.part, u.member) for u in uses("rlpyt.algos.x", ast.parse(source))] == found
+    assert list(uses("rlpyt.agents.x", ast.parse(source))) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
 import pickle
 import sys
 import textwrap
@@ -28,7 +27,6 @@ from rlpyt.compat.functions import iterate_mb_idxs, save__init__args, update_sta
 from rlpyt.compat.methods import CALLED_WITH, OLD_ARGUMENTS, OLD_METHODS
 from rlpyt.compat.names import NAMES, SETTINGS, OldModule
 from rlpyt.envs import EnvSpaces
-from rlpyt.logging import read_progress
 from rlpyt.old_rlpyt import ON_OLD_PATHS, PAGE, check_class
 from rlpyt.utils.affinity import AttrDict
 from tests.algos.small_problems import RandomEnv, batches, set_up
@@ -48,6 +46,12 @@ def library_class(name: str) -> type:
 
 
 # ---- names ----
+
+
+def imported(lines: str) -> SimpleNamespace:
+    names: dict[str, Any] = {}
+    exec(textwrap.dedent(lines), names)
+    return SimpleNamespace(**{name: thing for name, thing in names.items() if not name.startswith("__")})
 
 
 def test_an_old_name_is_the_new_thing_and_the_warning_tells_which():
@@ -106,28 +110,11 @@ def test_who_looks_through_all_modules_meets_no_error_and_no_warning(dumps, monk
             assert b"the_last_module" in dumps(thing)
 
 
-def test_a_program_may_ask_whether_a_name_is_there():
-    sync_rl = importlib.import_module("rlpyt.runners.sync_rl")
-    assert hasattr(sync_rl, "SyncRl")
-    assert not hasattr(sync_rl, "SyncWorker")
-    assert getattr(importlib.import_module("rlpyt.agents.base"), "RecurrentAgentMixin", None) is None
-    assert hasattr(importlib.import_module("rlpyt.algos.dqn.dqn"), "DQN")
-
-
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("from rlpyt.runners.sync_rl import SyncWorker", "SyncRl starts its replicas"),
-        ("from rlpyt.runners.async_rl import AsyncOptWorker", "AsyncRl does it"),
-        ("from rlpyt.samplers.async_.base import AsyncSamplerMixin", "AsyncRl does it"),
-        ("from rlpyt.utils.launching.affinity import build_async_affinity", "affinity_from_code"),
-        ("from rlpyt.utils.launching.exp_launcher import log_exps_tree", "keeps the whole queue"),
         ("from rlpyt.replays.non_sequence.uniform import UniformReplayBuffer", "prioritized_replay"),
-        ("from rlpyt.utils.collections import NamedTupleSchema", "pickle"),
-        ("from rlpyt.utils.misc import extract_sequences", "Sequences"),
-        ("from rlpyt.samplers.buffer import build_samples_buffer", "vector environment"),
-        ("from rlpyt.distributions.categorical import DistInfo", "logits"),
-        ("from rlpyt.algos.utils import generalized_advantage_estimation", "terminated and truncated"),
+        ("from rlpyt.utils.logging.console import mkdir_p", "for the rest write your own"),
         ("from rlpyt.algos.dqn.dqn import Nonsense", "cannot import name 'Nonsense'"),
         ("from rlpyt.ul.algos.ul_for_rl.augmented_cpc import AugmentedContrastivePredictive", "no counterpart"),
         ("import rlpyt.projects.safe", "rlpyt.projects of rlpyt 0.1 has no counterpart"),
@@ -138,14 +125,6 @@ def test_a_program_may_ask_whether_a_name_is_there():
 def test_the_import_line_itself_is_refused_with_the_reason(line, told):
     with pytest.raises(ImportError, match=told):
         exec(line, {})
-
-
-def test_old_modules_hide_nothing_of_today():
-    root = Path(rlpyt.__file__).parents[1]
-    for name in [name for name, module in sys.modules.items() if isinstance(module, OldModule)]:
-        path = root.joinpath(*name.split("."))
-        assert not path.exists()
-        assert not path.with_suffix(".py").exists()
 
 
 @pytest.mark.parametrize("folder", ["projects", "agents.pg"])
@@ -419,149 +398,3 @@ def test_the_page_has_the_arguments_of_overrides_that_have_changed():
     for table in changed:
         names = [name for methods in table.values() for name in methods]
         assert all(f"`{name}(" in text for name in names)
-
-
-# ---- scripts as the examples of rlpyt 0.1 were ----
-
-OLD_LINES = """
-    from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
-    from rlpyt.agents.pg.atari import AtariFfAgent, AtariLstmAgent
-    from rlpyt.agents.qpg.sac_agent import SacAgent
-    from rlpyt.algos.dqn.dqn import DQN
-    from rlpyt.algos.pg.a2c import A2C
-    from rlpyt.algos.qpg.sac import SAC
-    from rlpyt.envs.atari.atari_env import AtariEnv, AtariTrajInfo
-    from rlpyt.envs.gym import make as gym_make
-    from rlpyt.runners.async_rl import AsyncRlEval
-    from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
-    from rlpyt.runners.sync_rl import SyncRl
-    from rlpyt.samplers.async_.collectors import DbCpuResetCollector
-    from rlpyt.samplers.async_.cpu_sampler import AsyncCpuSampler
-    from rlpyt.samplers.async_.gpu_sampler import AsyncGpuSampler
-    from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
-    from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
-    from rlpyt.samplers.parallel.gpu.alternating_sampler import AlternatingSampler
-    from rlpyt.samplers.parallel.gpu.collectors import GpuResetCollector, GpuWaitResetCollector
-    from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
-    from rlpyt.samplers.serial.sampler import SerialSampler
-    from rlpyt.utils.launching.affinity import affinity_from_code, encode_affinity, make_affinity, quick_affinity_code
-    from rlpyt.utils.launching.exp_launcher import run_experiments
-    from rlpyt.utils.launching.variant import VariantLevel, load_variant, make_variants, update_config
-    from rlpyt.utils.logging.context import logger_context
-    """
-NEW_LINES = """
-    from rlpyt.agents import AtariDqnAgent, AtariFfAgent, AtariLstmAgent, SacAgent
-    from rlpyt.algos import A2C, DQN, SAC
-    from rlpyt.envs import AtariEnv, AtariTrajInfo
-    from rlpyt.envs.gym import make as gym_make
-    from rlpyt.launching import VariantLevel, affinity_from_code, encode_affinity, load_variant, make_affinity
-    from rlpyt.launching import make_variants, quick_affinity_code, run_experiments, update_config
-    from rlpyt.logging import logger_context
-    from rlpyt.runners import AsyncRlEval, MinibatchRl, MinibatchRlEval, SyncRl
-    from rlpyt.samplers import AlternatingSampler, CpuSampler, GpuResetCollector, GpuSampler, GpuWaitResetCollector
-    from rlpyt.samplers import AsyncCpuSampler, AsyncGpuSampler, AsyncSerialSampler, DbCpuResetCollector, SerialSampler
-    """
-
-
-def imported(lines: str) -> SimpleNamespace:
-    names: dict[str, Any] = {}
-    exec(textwrap.dedent(lines), names)
-    return SimpleNamespace(**{name: thing for name, thing in names.items() if not name.startswith("__")})
-
-
-def old_names() -> SimpleNamespace:
-    with pytest.warns(DeprecationWarning, match="of rlpyt 0.1 is"):
-        return imported(OLD_LINES)
-
-
-def test_old_and_new_import_lines_give_the_same():
-    assert vars(old_names()) == vars(imported(NEW_LINES))
-
-
-CPUS = sorted(os.sched_getaffinity(0))[:1]
-SMALL_NET = dict(fc_sizes=8, channels=[4], kernel_sizes=[8], strides=[8], paddings=[0])
-SMALL_REPLAY = dict(min_steps_learn=16, batch_size=4, replay_size=64, replay_ratio=4)
-EVALUATION = dict(eval_n_envs=2, eval_max_steps=16, eval_max_trajectories=5)
-ATARI = dict(env_kwargs=dict(game="pong"), batch_B=2, max_decorrelation_steps=4)
-ON_THE_CPU = dict(cuda_idx=None, workers_cpus=list(CPUS))
-
-
-def dqn(of: SimpleNamespace, Sampler: str = "SerialSampler") -> Any:
-    sampler = getattr(of, Sampler)(
-        EnvCls=of.AtariEnv,
-        TrajInfoCls=of.AtariTrajInfo,
-        eval_env_kwargs=dict(game="pong"),
-        batch_T=4,
-        **ATARI,
-        **EVALUATION,
-    )
-    algo, agent = of.DQN(optim_kwargs=dict(), **SMALL_REPLAY), of.AtariDqnAgent(model_kwargs=SMALL_NET)
-    affinity = dict(cuda_idx=None) if Sampler == "SerialSampler" else ON_THE_CPU
-    return of.MinibatchRlEval(
-        algo=algo, agent=agent, sampler=sampler, n_steps=24, log_interval_steps=1e3, affinity=affinity
-    )
-
-
-def sac(of: SimpleNamespace) -> Any:
-    env_kwargs = dict(id="Pendulum-v1")
-    sizes: dict[str, Any] = dict(batch_T=1, batch_B=1, max_decorrelation_steps=0, **EVALUATION)
-    sampler = of.SerialSampler(EnvCls=of.gym_make, env_kwargs=env_kwargs, eval_env_kwargs=env_kwargs, **sizes)
-    agent = of.SacAgent(model_kwargs=dict(hidden_sizes=[8]), q_model_kwargs=dict(hidden_sizes=[8]))
-    return of.MinibatchRlEval(
-        algo=of.SAC(**SMALL_REPLAY),
-        agent=agent,
-        sampler=sampler,
-        n_steps=20,
-        log_interval_steps=1e4,
-        affinity=dict(cuda_idx=None),
-    )
-
-
-def a2c(of: SimpleNamespace, Sampler: str, Agent: str = "AtariFfAgent", **collector: str) -> Any:
-    classes = {name: getattr(of, kind) for name, kind in collector.items()}
-    sampler = getattr(of, Sampler)(EnvCls=of.AtariEnv, TrajInfoCls=of.AtariTrajInfo, batch_T=5, **ATARI, **classes)
-    alternating = dict(workers_cpus=CPUS * 2, alternating=True) if Sampler == "AlternatingSampler" else {}
-    recurrent = dict(lstm_size=8) if Agent == "AtariLstmAgent" else {}
-    return of.MinibatchRl(
-        algo=of.A2C(),
-        agent=getattr(of, Agent)(model_kwargs={**SMALL_NET, **recurrent}),
-        sampler=sampler,
-        n_steps=20,
-        log_interval_steps=1e5,
-        affinity={**ON_THE_CPU, **alternating},
-    )
-
-
-NIGHTLY = pytest.mark.nightly
-LSTM = dict(Sampler="GpuSampler", Agent="AtariLstmAgent")
-
-
-@pytest.mark.parametrize(
-    ("script", "options"),
-    [
-        pytest.param(sac, {}, marks=NIGHTLY),
-        (a2c, dict(**LSTM, CollectorCls="GpuWaitResetCollector")),
-        pytest.param(dqn, {}, marks=NIGHTLY),
-        pytest.param(a2c, dict(Sampler="GpuSampler"), marks=NIGHTLY),
-        *(
-            pytest.param(a2c, dict(Sampler=f"{kind}Sampler"), marks=NIGHTLY)
-            for kind in ("Serial", "Cpu", "Alternating")
-        ),
-        pytest.param(a2c, dict(**LSTM, CollectorCls="GpuResetCollector"), marks=NIGHTLY),
-        pytest.param(dqn, dict(Sampler="GpuSampler"), marks=NIGHTLY),
-    ],
-)
-def test_a_script_of_rlpyt_0_1_trains_and_trains_again_with_the_same_run_ID(script, options, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for of in (imported(NEW_LINES), old_names()):
-        runner = script(of, **options)
-        assert runner.sampler.resets_mid_batch == (options.get("CollectorCls") != "GpuWaitResetCollector")
-        with of.logger_context("script", 0, "name", dict(game="pong"), snapshot_mode="last"):
-            runner.train()
-    runs = [read_progress(str(progress.parent)) for progress in sorted(tmp_path.rglob("progress.csv"))]
-    assert len(runs) == 2
-    for columns in runs:
-        assert columns["Diagnostics/CumSteps"][-1] >= 10
-        assert "ReturnAverage" in columns
-        assert ("GameScoreAverage" in columns) == (script is not sac)
-    assert runs[0]["Diagnostics/CumSteps"] == runs[1]["Diagnostics/CumSteps"]

@@ -25,13 +25,12 @@ from rlpyt.logging import logger, logger_context
 from rlpyt.namedarraytuple import namedarraytuple
 from rlpyt.old_rlpyt import PAGE, check_class
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
-from rlpyt.samplers import Collector, CpuSampler, SerialSampler
-from rlpyt.samplers.base import work_of
-from rlpyt.samplers.work import WorkHere
+from rlpyt.samplers import CpuSampler, SerialSampler
 from rlpyt.spaces import FloatBox, IntBox
 from rlpyt.types import TrajInfo
 from rlpyt.utils.affinity import AttrDict
 from tests.algos.small_problems import RandomEnv, set_up, train
+from tests.test_rlpyt_0_1 import library_class
 from tests.toy_envs import CountingEnv
 
 REPLAY: dict[str, Any] = dict(min_steps_learn=64, batch_size=8, replay_size=256, replay_ratio=1)
@@ -166,17 +165,12 @@ class ActsByProbabilities(CategoricalPgAgent):
     """Takes the probabilities that rlpyt 0.1 recorded, and draws its actions itself."""
 
     def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
-        action, agent_info = super().step(observation, prev_action, prev_reward)
-        assert torch.allclose(agent_info.dist_info.prob.sum(-1), torch.ones(len(action)))
+        action, agent_info = step = super().step(observation, prev_action, prev_reward)
+        prob = agent_info.dist_info.prob
+        assert torch.allclose(prob.sum(-1), torch.ones(len(action)))
         if self._mode == "eval":
-            return type(super().step(observation, prev_action, prev_reward))(
-                agent_info.dist_info.prob.argmax(-1), agent_info
-            )
-        return (
-            super()
-            .step(observation, prev_action, prev_reward)
-            ._replace(action=self.distribution.sample(agent_info.dist_info, self.draw_noise()))
-        )
+            return type(step)(prob.argmax(-1), agent_info)
+        return step._replace(action=self.distribution.sample(agent_info.dist_info, self.draw_noise()))
 
 
 def test_an_agent_may_act_by_probabilities():
@@ -245,19 +239,6 @@ def test_an_evaluation_is_no_list():
 
 
 # ---- samplers, runners, spaces ----
-
-
-def test_none_is_the_default_loop():
-    sampler = SerialSampler(
-        CountingEnv, {}, batch_T=2, batch_B=1, CollectorCls=None, eval_CollectorCls=None, mid_batch_reset=True
-    )
-    assert sampler.CollectorCls is None  # fields keep what was given
-    assert sampler.mid_batch_reset
-    sampler.initialize(CategoricalPgAgent(model_kwargs=SMALL))
-    work = work_of(sampler)
-    assert isinstance(work, WorkHere)
-    assert type(work.collector) is Collector
-    sampler.shutdown()
 
 
 @pytest.mark.parametrize("calls_base", [True, False])
@@ -479,22 +460,8 @@ def test_other_attributes_are_refused_by_python_or_asked_of_a_further_base():
 
 
 def test_no_class_has_an_attribute_that_is_said_to_be_gone():
-    import rlpyt.agents
-    import rlpyt.algos
-    import rlpyt.core
-    import rlpyt.distributions
-    import rlpyt.envs
-    import rlpyt.replays
-    import rlpyt.runners
-    import rlpyt.samplers
-
-    rooms = (
-        *(rlpyt.agents, rlpyt.algos, rlpyt.core, rlpyt.distributions, rlpyt.envs, rlpyt.replays, rlpyt.runners),
-        rlpyt.samplers,
-    )
     for name, attributes in OLD_ATTRIBUTES.items():
-        [cls] = {vars(room)[name] for room in rooms if name in vars(room)}
-        assert not set(attributes) & set(dir(cls)), name
+        assert not set(attributes) & set(dir(library_class(name))), name
         assert not set(attributes) & set(OLD_METHODS.get(name, ())), name
 
 

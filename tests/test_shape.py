@@ -75,27 +75,3 @@ def test_places_are_found(measure, source: str, n: int, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(shape, "sources", lambda: {"m": ast.parse(source)})
     assert len(shape.places(measure)) == n
-
-
-def test_methods_and_chains_count_the_bases_of_the_library() -> None:
-    module = "rlpyt.x"
-
-    class Base:
-        __module__ = module
-
-        def one(self) -> None: ...
-
-        @property
-        def two(self) -> None: ...
-
-        def __len__(self) -> int:
-            return 0
-
-    class Below(Base, Exception):
-        __module__ = module
-        three = 3
-
-        def one(self) -> None: ...
-
-    assert shape.methods(Below) == {"one", "two"}
-    assert (shape.depth(Base), shape.depth(Below)) == (1, 2)

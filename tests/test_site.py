@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from docs.site.docstrings import as_rest, rest_of, settings_tables
 from docs.site.names import homes, short_names, target_of
 from docs.site.notebooks import BLOCK, NOTEBOOKS, as_jupyter, outputs_of, with_outputs
-from docs.site.pages import DOCS, MOVED, OF_PROJECT, algorithms_page, package_page, project_page, shelves, start_page
+from docs.site.pages import DOCS, OF_PROJECT, algorithms_page, package_page, project_page, shelves, start_page
 from rlpyt.agents import R2d1Agent
 from rlpyt.algos import PPO, R2D1
 from rlpyt.settings import settings_by_group
@@ -43,12 +43,6 @@ def test_pages_of_the_project_keep_their_links(file: str) -> None:
     place = (DOCS / OF_PROJECT[file]).parent  # which is there once a site was built
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", project_page(file))
     assert [link for link in links if "://" not in link and not Path(normpath(place / link)).exists()] == []
-
-
-def test_pages_that_have_moved_are_there() -> None:
-    new = [f"{shelf}/{name}.md" for shelf, names in MOVED.items() for name in names.split()]
-    assert len(new) > 20
-    assert [name for name in new if not (DOCS / name).exists()] == []
 
 
 def test_the_lock_of_the_site_has_what_the_extra_asks_for() -> None:

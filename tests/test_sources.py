@@ -52,26 +52,10 @@ def lines_with_any(folder: Path) -> int:
     )
 
 
-def over_budget(count: int, budget: int) -> str:
-    if count > budget:
-        return (
-            f"{count} lines have the word Any; expected at most {budget}. Name the type, or say object or a Protocol."
-        )
-    if budget - count > SLACK:
-        return f"only {count} lines have the word Any. Lower any_budget in pyproject.toml from {budget} to {count}."
-    return ""
-
-
 def test_the_budget_of_any_is_kept_and_falls():
-    assert over_budget(lines_with_any(ROOT / "rlpyt"), SETTINGS["tool"]["rlpyt"]["any_budget"]) == ""
-
-
-def test_the_budget_is_counted_by_lines(tmp_path: Path):
-    (tmp_path / "x.py").write_text("from typing import Any\nx: dict[Any, Any]\nAnything = 1\n")
-    assert lines_with_any(tmp_path) == 2
-    assert over_budget(2, 2) == over_budget(2, 2 + SLACK) == ""
-    assert over_budget(3, 2).startswith("3 lines have the word Any; expected at most 2.")
-    assert over_budget(2, 3 + SLACK).endswith("from 28 to 2.")
+    count, budget = lines_with_any(ROOT / "rlpyt"), SETTINGS["tool"]["rlpyt"]["any_budget"]
+    assert count <= budget, f"{count} lines have the word Any. Name the type, or say object or a Protocol."
+    assert budget - count <= SLACK, f"only {count} lines have the word Any: lower any_budget in pyproject.toml"
 
 
 # ---- files that say the same thing twice ----

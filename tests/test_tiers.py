@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.pairs import crossed, pairwise
-from tests.tiers import RECORD, leave_nightly_out, slow_cases, slow_means
+from tests.tiers import RECORD, slow_cases, slow_means
 
 ROOT = Path(__file__).parents[1]
 
@@ -35,39 +35,6 @@ def test_make_looks_for_the_tests_of_ray_where_they_are():
     marked = re.compile("^pytestmark = pytest.mark.ray", re.MULTILINE)
     files = [path for path in ROOT.glob("tests/**/test_*.py") if marked.search(path.read_text())]
     assert {f"tests/{path.parent.name}" for path in files} == set(folders.split())
-
-
-@pytest.mark.parametrize(
-    ("expression", "kept"),
-    [
-        ("", ["plain", "ray"]),
-        ("not ray", ["plain", "ray"]),
-        ("nightly", ["plain", "soak", "ray"]),
-        ("nightly and not ray", ["plain", "soak", "ray"]),
-    ],
-)
-def test_nightly_cases_are_left_out_unless_they_are_asked_for(expression, kept):
-    """What pytest itself deselects by the expression comes after it."""
-    told = []
-
-    class Hook:
-        pytest_deselected = staticmethod(lambda items: told.extend(items))
-
-    class Config:
-        hook = Hook
-        getoption = staticmethod(lambda name: {"markexpr": expression}[name])
-
-    class Item:
-        def __init__(self, name, *marks):
-            self.name, self.marks = name, marks
-
-        def get_closest_marker(self, mark):
-            return mark if mark in self.marks else None
-
-    items = [Item("plain"), Item("soak", "slow", "nightly"), Item("ray", "ray")]
-    leave_nightly_out(Config, items)  # type: ignore[arg-type]
-    assert [item.name for item in items] == kept
-    assert [item.name for item in told] == [name for name in ("soak",) if name not in kept]
 
 
 AXES = (["serial", "cpu", "gpu"], [1, 2, 4], ["step", "batch"], [False, True])

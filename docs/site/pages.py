@@ -34,16 +34,6 @@ OF_PROJECT = {
     "SECURITY.md": "project/security",
 }
 """Files of the repository that are pages of the site."""
-MOVED = {
-    "howto": (
-        "asynchronous cma_es continuous_control environments_of_others launching logging own_agent own_algorithm "
-        "own_environment own_model policy_gradient replay replicas results resume samplers saved_agents speed testing"
-    ),
-    "notes": "benchmarks decisions performance replicas_exact",
-    "reference": "architecture experiments glossary names",
-    "start": "command_line from_rlmodels from_rlpyt_0_1 trained_agents tutorial",
-}
-"""Pages that were in docs/ itself, by the shelf that they are on now."""
 START = """
 ```sh
 make train                               # install; PPO on CartPole, in a minute or two
@@ -55,11 +45,6 @@ The [tutorial](start/tutorial.md) leads from there to an algorithm of your own, 
 class and function.
 """
 """What the start page has below the first words of README.md."""
-FORWARD = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>This page has moved</title>
-<meta http-equiv="refresh" content="0; url={0}"><link rel="canonical" href="{0}"></head>
-<body><p>This page has moved to <a href="{0}">{0}</a>.</p></body></html>
-"""
 
 
 class Shelf(NamedTuple):
@@ -244,15 +229,7 @@ def write(app: Sphinx) -> None:
             file.write_text(text)
 
 
-def forward(app: Sphinx, error: Exception | None) -> None:
-    """Write a page for every place that a page has left, which leads to its new one."""
-    for shelf, names in MOVED.items() if error is None else ():
-        for name in names.split():
-            (Path(app.outdir) / f"{name}.html").write_text(FORWARD.format(f"{shelf}/{name}.html"))
-
-
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect to Sphinx."""
     app.connect("builder-inited", write)
-    app.connect("build-finished", forward)
     return {"parallel_read_safe": True}

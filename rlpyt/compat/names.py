@@ -12,12 +12,12 @@ from typing import Any
 from rlpyt.old_rlpyt import PAGE
 
 _REPLAY = (
-    "one ReplayBuffer serves all kinds of replay, and the algorithm's settings choose its parts: prioritized_replay, "
-    "n_step_return, frame_stack, input_priorities, batch_T, store_rnn_state_interval, replay_folder. To change what it "
-    "is made of give ReplayCls, IndexCls or ReadingCls (docs/howto/replay.md)"
+    "one ReplayBuffer serves all kinds of replay, AsyncRl and time limits too, and the algorithm's settings choose its "
+    "parts: prioritized_replay, n_step_return, frame_stack, input_priorities, batch_T, store_rnn_state_interval, "
+    "replay_folder. To change what it is made of give ReplayCls, IndexCls or ReadingCls, and sequences are read by "
+    "rlpyt.replays.Sequences (docs/howto/replay.md)"
 )
 _SEQUENCES = "sequences of a replay are read by rlpyt.replays.Sequences (docs/howto/replay.md)"
-_N_STEP_LATER = "rlpyt.replays.SamplesFromReplay has other fields; see docs/howto/replay.md"
 _TIME_LIMIT = "every algorithm bootstraps where a time limit cut the episode: rows have terminated and truncated"
 _ASYNC = "rlpyt.runners.AsyncRl does it with the usual parts (docs/howto/asynchronous.md). Use them"
 _SYNC = "rlpyt.runners.SyncRl starts its replicas, and they find each other (docs/howto/replicas.md). Use it"
@@ -158,28 +158,6 @@ _TABLE = (
     ("replays.frame", _REPLAY, "FrameBufferMixin"),
     ("replays.async_", _ASYNC, "AsyncReplayBufferMixin"),
     ("replays.sum_tree", _ASYNC, "AsyncSumTree"),
-    ("replays.non_sequence.n_step", _REPLAY, "NStepReturnBuffer"),
-    ("replays.non_sequence.n_step", _N_STEP_LATER, "SamplesFromReplay"),
-    ("replays.non_sequence.frame", _REPLAY, "NStepFrameBuffer UniformReplayFrameBuffer PrioritizedReplayFrameBuffer"),
-    ("replays.non_sequence.frame", _ASYNC, "AsyncUniformReplayFrameBuffer AsyncPrioritizedReplayFrameBuffer"),
-    ("replays.non_sequence.time_limit", _TIME_LIMIT, "NStepTimeLimitBuffer SamplesFromReplayTL"),
-    ("replays.non_sequence.time_limit", _TIME_LIMIT, "TlUniformReplayBuffer TlPrioritizedReplayBuffer"),
-    ("replays.non_sequence.time_limit", _ASYNC, "AsyncTlUniformReplayBuffer AsyncTlPrioritizedReplayBuffer"),
-    ("replays.non_sequence.uniform", _REPLAY, "UniformReplay UniformReplayBuffer"),
-    ("replays.non_sequence.uniform", _ASYNC, "AsyncUniformReplayBuffer"),
-    ("replays.non_sequence.prioritized", _REPLAY, "PrioritizedReplay PrioritizedReplayBuffer"),
-    ("replays.non_sequence.prioritized", _N_STEP_LATER, "SamplesFromReplayPri"),
-    ("replays.non_sequence.prioritized", _ASYNC, "AsyncPrioritizedReplayBuffer"),
-    ("replays.sequence.n_step", _SEQUENCES, "SequenceNStepReturnBuffer SamplesFromReplay"),
-    ("replays.sequence.frame", _SEQUENCES, "SequenceNStepFrameBuffer"),
-    ("replays.sequence.frame", _REPLAY, "UniformSequenceReplayFrameBuffer PrioritizedSequenceReplayFrameBuffer"),
-    ("replays.sequence.frame", _ASYNC, "AsyncUniformSequenceReplayFrameBuffer"),
-    ("replays.sequence.frame", _ASYNC, "AsyncPrioritizedSequenceReplayFrameBuffer"),
-    ("replays.sequence.uniform", _REPLAY, "UniformSequenceReplay UniformSequenceReplayBuffer"),
-    ("replays.sequence.uniform", _ASYNC, "AsyncUniformSequenceReplayBuffer"),
-    ("replays.sequence.prioritized", _REPLAY, "PrioritizedSequenceReplay PrioritizedSequenceReplayBuffer"),
-    ("replays.sequence.prioritized", _SEQUENCES, "SamplesFromReplayPri"),
-    ("replays.sequence.prioritized", _ASYNC, "AsyncPrioritizedSequenceReplayBuffer"),
     # ---- runners ----
     ("runners.base", "rlpyt.runners", "BaseRunner=MinibatchRlBase"),
     ("runners.sync_rl", _SYNC, "SyncRlMixin SyncWorkerBase SyncWorker SyncWorkerEval"),
@@ -233,8 +211,6 @@ _TABLE = (
     ("utils.misc", "call numpy's or torch's", "zeros empty"),
     ("utils.prog_bar", "rlpyt.logging", "ProgBarCounter"),
     ("utils.quick_args", "rlpyt.compat.functions", "save__init__args"),
-    ("utils.rlpyt_0_1", "rlpyt.compat.functions", "iterate_mb_idxs save__init__args update_state_dict"),
-    ("utils.rlpyt_0_1", "rlpyt.utils.affinity", "AttrDict"),
     ("utils.seed", "rlpyt.utils.seeds", "set_seed make_seed"),
     ("utils.seed", _SEEDS, "get_seed set_envs_seeds"),
     ("utils.shmemarray", "rlpyt.utils.shared_memory.shared_array(shape, dtype) makes one", "NpShmemArray"),
@@ -254,9 +230,6 @@ _TABLE = (
     ("utils.logging.context", "params.json of a run is written once", "add_exp_param"),
     ("utils.logging.context", "status.json of a run says how it stands", "check_progress"),
     ("utils.logging.context", "logger_context takes log_dir as it is given", "get_log_dir LOG_DIR"),
-    ("utils.logging.console", _NOT_MADE, "colorize mkdir_p log tee_log collect_args type_hint tweak query_yes_no"),
-    ("utils.logging.autoargs", _NOT_MADE, "arg prefix get_args add_args new_from_args inherit"),
-    ("utils.logging.tabulate", _NOT_MADE, "tabulate simple_separated_format"),
     ("utils.launching.affinity", "rlpyt.launching", "encode_affinity make_affinity affinity_from_code"),
     ("utils.launching.affinity", "rlpyt.launching", "quick_affinity_code get_n_run_slots"),
     ("utils.launching.affinity", "rlpyt.launching", "prepend_run_slot remove_run_slot"),
@@ -268,14 +241,17 @@ _TABLE = (
 )
 
 _SUBCLASSES = "write its parts as subclasses (docs/howto/own_agent.md, docs/howto/own_algorithm.md)"
-FOLDERS = {
+GONE = {
+    "rlpyt.replays.non_sequence": _REPLAY,
+    "rlpyt.replays.sequence": _REPLAY,
+    **{f"rlpyt.utils.logging.{name}": _NOT_MADE for name in ("console", "autoargs", "tabulate")},
     "rlpyt.ul": _SUBCLASSES,
     "rlpyt.projects": _SUBCLASSES,
     "rlpyt.experiments": "experiments/ of the repository has the configurations as functions, in files of the old "
     "names (docs/reference/experiments.md). To go on with dictionaries copy the old file beside your script: it is "
     "plain Python, and its numbers hold",
 }
-"""Folders of rlpyt 0.1 without a counterpart, and what to do instead."""
+"""Folders and files of rlpyt 0.1 without a counterpart, and what to do instead."""
 
 SETTINGS = {
     # algorithms
@@ -356,8 +332,8 @@ def find_spec(name: str) -> ModuleSpec | None:
     Raises:
         ImportError: if there is no such name or folder any more; the text says what to do.
     """
-    if name in FOLDERS:
-        raise ModuleNotFoundError(_gone(name, FOLDERS[name]), name=name)
+    if name in GONE:
+        raise ModuleNotFoundError(_gone(name, GONE[name]), name=name)
     if name in _PATHS:
         return ModuleSpec(name, OldModule, is_package=True)  # type: ignore[arg-type]
     module, _, wanted = name.rpartition(".")

@@ -136,11 +136,6 @@ def _hint(error: BaseException) -> str:
         return "\nThe checker of gym 0.25 and 0.26 fails on numpy 2: make the environment with rlpyt.envs.gym_make."
     if isinstance(error, EOFError | BrokenPipeError | ConnectionResetError):
         return "\nA process of the environment has ended, or was killed (out of memory?): its pipe is closed."
-    if isinstance(error, AssertionError) and "daemonic" in str(error):
-        return (
-            "\nWorkers of a sampler cannot start processes with multiprocessing. Use SerialSampler for environments "
-            "that do, such as AsyncVectorEnv, or step them in the worker (vectorization_mode='sync')."
-        )
     if isinstance(error, gymnasium.error.UnregisteredEnv):
         return (
             "\nAn id is known to a process that has imported the package which registers it. Workers import the file "

@@ -351,9 +351,7 @@ def _started_replicas(train: Train, join: Join, world_size: int) -> Iterator[tup
     try:
         for rank in range(1, world_size):
             args = (train, join, world_size, port)
-            worker = Worker(
-                rank, ReplicaServer, args, _START_METHOD, has_workers=True, obeys_sigterm=True, role="Replica"
-            )
+            worker = Worker(rank, ReplicaServer, args, _START_METHOD, obeys_sigterm=True, role="Replica")
             workers.append(worker)
             worker.send(call(ReplicaServer.train))
         yield store, workers

@@ -183,7 +183,7 @@ class SamplerProcess(Worker):
     doing: str = "starting"
 
     def __init__(self, settings: ProcessSettings, *args: object) -> None:
-        super().__init__(0, SamplerServer, args, settings.start_method, has_workers=True, role="Sampler")
+        super().__init__(0, SamplerServer, args, settings.start_method, role="Sampler")
         self.settings = settings
 
     def seen_at(self) -> str:

@@ -28,17 +28,18 @@ from rlpyt.utils.calls import Call, R, call
 from rlpyt.utils.checks import whole_number
 from rlpyt.utils.compute import have_images, torch_threads
 from rlpyt.utils.processes import (
-    Watch,
     Worker,
     allowed_cpus,
     available_cpus,
     available_threads,
     receive_all,
+    replied,
     stop_workers,
 )
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.seeds import Role
 from rlpyt.utils.shared_memory import reserve_descriptors, shared_array
+from rlpyt.utils.watched import LOOK_SECONDS, Stalls
 
 _PATIENCE = 1_000_000
 """Steps without the end of an episode, all environments together, after which an evaluation without a limit says so."""
@@ -265,7 +266,7 @@ class EvaluatorProcess(EvaluatorBeside):
         self._agent, self._timeout = agent, settings.stall_seconds
         self._example = run.example._replace(env=run.example.env._replace(env_info=None))
         self._weights: WeightStore | None = None
-        self._watch: Watch | None = None  # over the evaluation under way
+        self._stalls: Stalls | None = None  # of the evaluation under way
         self._run_is_over = shared_array(1, np.bool_)
         reserve_descriptors(_FILES)
         args = (spec, evaluator_cpus(run.affinity), self._run_is_over)
@@ -279,32 +280,33 @@ class EvaluatorProcess(EvaluatorBeside):
 
     def start(self, itr: int, deterministic: bool = False) -> None:
         """Hand over the agent of now, and begin an evaluation."""
-        assert self._watch is None, "one evaluation at a time"
+        assert self._stalls is None, "one evaluation at a time"
         if self._weights is None:
             copy = self._agent.acting_copy()
             self._weights = WeightStore(copy)
             self._ask(call(EvaluatorServer.start, copy, self._weights, self._example), self._timeout)
         self._weights.publish(self._agent)
         self._workers[0].send(call(EvaluatorServer.evaluate, itr, deterministic))
-        self._watch = Watch(self._workers, self._timeout)
+        self._stalls = Stalls(self._timeout)
 
     def result(self, wait: bool) -> tuple[EvalResult, float] | None:
         """Return the result of the evaluation under way, or None."""
-        if self._watch is None:
+        if self._stalls is None:
             raise RuntimeError(
                 "The evaluator was asked for a result, and no evaluation is under way; call start first."
             )
-        ready = self._watch.wait() if wait else self._watch.look()
+        ready = replied(self._workers, min(LOOK_SECONDS, self._timeout) if wait else 0.0)
         if not ready:
+            self._stalls.check(self._workers)
             return None
         result: tuple[EvalResult, float] = ready[0].receive(self._timeout)
-        self._watch = None
+        self._stalls = None
         return result
 
     def shutdown(self) -> None:
         """End the process: an evaluation under way ends with its next step."""
         self._run_is_over[0] = True
-        workers, self._workers, self._watch, self._weights = self._workers, [], None, None
+        workers, self._workers, self._stalls, self._weights = self._workers, [], None, None
         stop_workers(workers)
 
     def _ask(self, request: Call[EvaluatorServer, R], timeout: float) -> R:

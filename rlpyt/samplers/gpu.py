@@ -171,7 +171,7 @@ class GpuSampler(WorkerSettings, BaseSampler):
         own = [_sampler_of_server(self, servers, rank, len(share.env_ranks)) for rank, share in enumerate(shares)]
         self._n_served = [one.n_workers or 0 for one in own]
         if own:
-            kind = local_workers(ActionServer, self.start_method, has_workers=True, role="Action server")
+            kind = local_workers(ActionServer, self.start_method, role="Action server")
             args = [(one, *server) for one, server in zip(own, servers, strict=True)]
             self._workers = Workers(self, kind, specs, args, RemoteCollectors.on_loss, role="Action server")
         else:

@@ -106,15 +106,12 @@ def _check_batch(name: str, batch: Buffer, rows: SamplesToBuffer, batch_size: in
         finite = not leaf.is_floating_point() or bool(leaf.isfinite().all())
         expect(finite, f"{name}: a batch", "numbers that are not finite", "finite ones")
     if isinstance(batch, SamplesFromReplay):
-        valid = {_key(rows[t, b]) for t, b in zip(*np.nonzero(rows.valid), strict=True)}
+        at = [rows[t, b] for t, b in zip(*np.nonzero(rows.valid), strict=True)]
+        valid = {_key_of(row.observation, row.action) for row in at}
         observation, action = batch.agent_inputs.observation, batch.action
         for m in range(batch_size):
             came = _key_of(observation[m], action[m])
             expect(came in valid, f"{name}: observation and action {m} of a batch", came, "those of a valid row")
-
-
-def _key(row: SamplesToBuffer) -> str:
-    return _key_of(row.observation, row.action)
 
 
 def _key_of(observation: Buffer, action: Buffer) -> str:

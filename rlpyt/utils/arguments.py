@@ -99,8 +99,12 @@ def own_names(cls: type) -> set[str]:
 
 def check_defined(cls: type) -> None:
     """Refuse a class that lacks methods, and say what each of them does."""
-    if getattr(cls, "__abstractmethods__", None):
-        raise TypeError(_undefined(cls))
+    methods = [getattr(cls, name) for name in sorted(getattr(cls, "__abstractmethods__", ()))]
+    told = [f"{m.__name__} ({(inspect.getdoc(m) or 'no description').splitlines()[0].rstrip('.')})" for m in methods]
+    if told:
+        raise TypeError(
+            f"{cls.__name__} is abstract: it does not define {'; '.join(told)}. Define each of them. See {PAGE}."
+        )
 
 
 @cache
@@ -150,16 +154,11 @@ def _names(cls: type, kinds: Collection[object], passes_on: object) -> list[str]
 def refused_argument(error: TypeError, called: Any) -> str | None:
     """Return the name that a constructor or function did not know; None if the error is about something else."""
     found = re.match(r"(.+?)(?:\.__init__)?\(\) got an unexpected keyword argument '(.+?)'", str(error))
-    own = [base.__qualname__ for base in called.__mro__] if isinstance(called, type) else [_qualname(called)]
+    # A partial object, for one, has no name.
+    things = called.__mro__ if isinstance(called, type) else [called]
+    own = [getattr(thing, "__qualname__", "") for thing in things]
     # torch.nn.Module says the class without the function that it stands in.
     return found[2] if found and found[1] in {*own, *(name.rpartition(".")[2] for name in own)} else None
-
-
-def _undefined(cls: type) -> str:
-    """Return a message about methods that a class must define, with what each of them does."""
-    methods = [getattr(cls, name) for name in sorted(cls.__abstractmethods__)]  # type: ignore[attr-defined]
-    told = [f"{m.__name__} ({(inspect.getdoc(m) or 'no description').splitlines()[0].rstrip('.')})" for m in methods]
-    return f"{cls.__name__} is abstract: it does not define {'; '.join(told)}. Define each of them. See {PAGE}."
 
 
 def _given_twice(error: TypeError, cls: type) -> str | None:
@@ -173,10 +172,6 @@ def _given_twice(error: TypeError, cls: type) -> str | None:
         f"Arguments without a name are {', '.join(positional_names(owner))}, in this order, which may be another one "
         f"than in rlpyt 0.1. Give all of them by name, in super().__init__(...) of a subclass too. See {PAGE}."
     )
-
-
-def _qualname(function: Callable[..., Any]) -> str:
-    return str(getattr(function, "__qualname__", ""))  # partial objects, for one, have none
 
 
 def unknown_argument(who: str, name: str, names: Collection[str], noun: str = "argument") -> str:

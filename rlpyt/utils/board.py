@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple, TypeVar
 
 import psutil
 import torch.distributed as dist
@@ -25,11 +25,6 @@ class Peer(NamedTuple):
     cpus: list[int]
     task: str = ""
     """Of SLURM; each has CPUs of its own, also where all may run on the same ones."""
-
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        """Return what `json.dumps` has written."""
-        return cls(*json.loads(text))
 
     def shares_cores_with(self, other: Peer) -> bool:
         """Return whether two processes have the same cores."""
@@ -62,10 +57,8 @@ class Note(NamedTuple):
     timed_out: bool = False
     """Whether it has waited in vain."""
 
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        """Return what `json.dumps` has written."""
-        return cls(*json.loads(text))
+
+N = TypeVar("N")
 
 
 class Board:
@@ -78,10 +71,10 @@ class Board:
         """Write a note of this replica."""
         self._store.set(f"{name}/{self._rank}", json.dumps(note))
 
-    def read_all(self, name: str) -> dict[int, str]:
-        """Return the notes of this name that are there, by rank, as text."""
+    def read_all(self, name: str, kind: Callable[..., N]) -> dict[int, N]:
+        """Return the notes of this name that are there, by rank."""
         there = [rank for rank in range(self._world_size) if self._store.check([f"{name}/{rank}"])]
-        return {rank: self._store.get(f"{name}/{rank}").decode() for rank in there}
+        return {rank: kind(*json.loads(self._store.get(f"{name}/{rank}"))) for rank in there}
 
     def exchange_last_words(
         self, note: Note, seconds: float = 0.0, enough: Callable[[Mapping[int, Note]], bool] = lambda notes: False
@@ -104,7 +97,7 @@ class Board:
             deadline = time.monotonic() + seconds
             try:
                 self.write("end", note)
-                while len(notes := self._last_words()) < self._world_size:
+                while len(notes := self.read_all("end", Note)) < self._world_size:
                     if enough(notes) or time.monotonic() > deadline:
                         break
                     time.sleep(_POLL_SECONDS)
@@ -117,9 +110,6 @@ class Board:
         thread.start()
         thread.join(seconds + _STORE_SECONDS)
         return found[0] if found else None
-
-    def _last_words(self) -> dict[int, Note]:
-        return {rank: Note.from_text(text) for rank, text in self.read_all("end").items()}
 
 
 def whose_fault(notes: Mapping[int, Note], peers: Sequence[Peer]) -> tuple[int, str] | None:

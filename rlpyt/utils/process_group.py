@@ -134,7 +134,7 @@ class ProcessGroup(Replicas):
         assert self._board is not None
         self._board.write("peer", own)
         deadline = time.monotonic() + self.timeout
-        while len(peers := self._board.read_all("peer")) < self.world_size:
+        while len(peers := self._board.read_all("peer", Peer)) < self.world_size:
             if time.monotonic() > deadline:
                 missing = ", ".join(str(r) for r in range(self.world_size) if r not in peers)
                 self.failed = True
@@ -146,7 +146,7 @@ class ProcessGroup(Replicas):
             if on_wait is not None:
                 on_wait()
             time.sleep(0.01)
-        return [Peer.from_text(peers[r]) for r in range(self.world_size)]
+        return [peers[r] for r in range(self.world_size)]
 
     # ---- agreement ----
 

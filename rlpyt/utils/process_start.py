@@ -13,13 +13,12 @@ master, as Ctrl-Z and job control need it.
 
 from __future__ import annotations
 
-import multiprocessing.process
 import os
 import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.process import BaseProcess
 
@@ -49,7 +48,6 @@ def start_process(process: BaseProcess, start_method: str) -> None:
             named = variables_set({MASTER_OF_FORKSERVER: str(os.getpid())})
             with _blocked_signals(), named, short_temporaries():
                 forkserver.ensure_running()
-            continue_forkserver()
             process.start()  # waits for the imports of the forkserver, for seconds, with the signals received
         elif start_method == "spawn":
             with _blocked_signals():
@@ -57,22 +55,6 @@ def start_process(process: BaseProcess, start_method: str) -> None:
         else:
             with _blocked_signals(has_tracker=False):
                 process.start()
-
-
-def continue_forkserver() -> None:
-    """Let the forkserver of this process go on, if it has one that was stopped by SIGSTOP or a debugger.
-
-    It starts and reaps the workers: without it a start, and the end of a worker, would wait for ever.
-    """
-    pid: int | None = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]  # Python has no other way
-    if pid is not None:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
-
-
-def forget_process(process: BaseProcess) -> None:
-    """Let Python end without waiting for a process that cannot be killed."""
-    multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]  # it joins all at its end
 
 
 @contextmanager

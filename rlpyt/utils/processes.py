@@ -28,11 +28,11 @@ from typing import Any
 import numpy as np
 
 from rlpyt.utils.cgroups import cpu_quota
-from rlpyt.utils.process_start import PRELOAD, continue_forkserver, forget_process, start_process, variables_set
+from rlpyt.utils.process_start import PRELOAD, start_process, variables_set
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.shared_memory import dumps, shared_array, unsendable
 from rlpyt.utils.slurm_job import job_cpus
-from rlpyt.utils.watched import Picklable, Stalls, receive_watched
+from rlpyt.utils.watched import LOOK_SECONDS, Picklable, Stalls, receive_asking
 from rlpyt.utils.watched import WorkerError as WorkerError
 from rlpyt.utils.worker_main import CORES, DONE, SPIN_SECONDS, WORKER_NAME, Failure, poll_for, worker_main
 
@@ -46,8 +46,8 @@ class Worker:
 
     A server is called with a request and returns the reply; its `close()` is called at the end. `progress` is a
     `Progress` in shared memory: the server writes it; the master reads it to see that the worker lives, and to say
-    where it stopped. With `has_workers` the server may start workers of its own. SIGTERM does nothing in the process,
-    as the master may need it still; with `obeys_sigterm` it ends it. `role` is the noun of messages.
+    where it stopped. The server may start processes of its own. SIGTERM does nothing in the process, as the master may
+    need it still; with `obeys_sigterm` it ends it. `role` is the noun of messages.
     """
 
     def __init__(
@@ -57,7 +57,6 @@ class Worker:
         args: Sequence[object],
         start_method: str,
         *,
-        has_workers: bool = False,
         obeys_sigterm: bool = False,
         role: str = "Worker",
     ) -> None:
@@ -87,7 +86,6 @@ class Worker:
         self._process = context.Process(
             target=worker_main,
             args=(child, lifeline, inherited, parent_stays, obeys_sigterm, os.environ.get(CORES)),
-            daemon=not has_workers,  # Python lets no daemon start processes; the lifeline ends both kinds
             name=f"{WORKER_NAME}{rank}",
         )
         # At the end of a program Python waits for its processes, which wait for requests and ignore its SIGTERM. It is
@@ -212,36 +210,21 @@ def _kill(process: BaseProcess) -> None:
         process.kill()
 
 
-class Watch:
-    """Watch over workers until their first reply; it notices workers that die or stand still."""
+def replied(workers: Sequence[Worker], seconds: float) -> list[Worker]:
+    """Return workers with a reply and dead ones, as soon as there is one; none after some seconds."""
+    worker_of = {fd: worker for worker in workers for fd in (worker._connection.fileno(), worker.sentinel)}
+    ready = poll_for(worker_of).poll(1000 * seconds)
+    return list({(worker := worker_of[fd]).rank: worker for fd, _ in ready}.values())
 
-    def __init__(self, workers: Sequence[Worker], timeout: float) -> None:
-        self._timeout, self._stalls = timeout, Stalls(workers, timeout)
-        self._worker_of = {fd: w for w in workers for fd in (w._connection.fileno(), w._process.sentinel)}
-        self._poller = poll_for(self._worker_of)
 
-    def wait(self) -> list[Worker]:
-        """Return workers with a reply and dead ones; none after a while, so that the caller can do other work.
-
-        Raises:
-            WorkerError: if a worker has stood still for too long.
-        """
-        return self._ready(self._poller.poll(1000 * min(0.5, self._timeout)))
-
-    def look(self) -> list[Worker]:
-        """Return the same without waiting."""
-        return self._ready(self._poller.poll(0))
-
-    def _ready(self, ready: Sequence[tuple[int, int]]) -> list[Worker]:
-        if not ready:
-            self._stalls.check(set(self._worker_of.values()))
-        return list({(worker := self._worker_of[fd]).rank: worker for fd, _ in ready}.values())
-
-    def forget(self, worker: Worker) -> None:
-        """Stop waiting for a worker."""
-        for fd in (worker._connection.fileno(), worker._process.sentinel):
-            self._poller.unregister(fd)
-            del self._worker_of[fd]
+def reply_soon(workers: Sequence[Worker], seconds: float = SPIN_SECONDS) -> list[Worker]:
+    """Return the same awake, for a moment; a tenth of the time of falling asleep."""
+    deadline = time.perf_counter() + seconds
+    while not (ready := [worker for worker in workers if worker._has_reply.poll(0)]):
+        if time.perf_counter() > deadline:
+            break
+        os.sched_yield()
+    return ready
 
 
 def receive_all(
@@ -250,18 +233,8 @@ def receive_all(
     replace: Callable[[WorkerError], Worker] | None = None,
     on_wait: Callable[[], None] | None = None,
 ) -> list[Picklable]:
-    """Wait for one reply of every process, and return the replies; see `receive_watched`."""
-    return receive_watched(workers, lambda waiting: Watch(waiting, timeout), timeout, replace, on_wait, reply_soon)
-
-
-def reply_soon(workers: Sequence[Worker]) -> list[Worker]:
-    """Return workers with a reply and dead ones, as soon as there is one; none after a moment."""
-    deadline = time.perf_counter() + SPIN_SECONDS
-    while not (ready := [worker for worker in workers if worker._has_reply.poll(0)]):
-        if time.perf_counter() > deadline:
-            break
-        os.sched_yield()
-    return ready
+    """Wait for one reply of every process, and return the replies; see `receive_asking`."""
+    return receive_asking(replied, workers, timeout, replace, on_wait, reply_soon)
 
 
 def receive_ready(workers: Sequence[Worker], timeout: float, wait: bool) -> list[tuple[Worker, Picklable]]:
@@ -275,36 +248,28 @@ def receive_ready(workers: Sequence[Worker], timeout: float, wait: bool) -> list
     Raises:
         WorkerError: as soon as any of them has raised, died or stood still.
     """
-    # A tenth of the time of a watch.
-    ready = reply_soon(workers) if wait else [worker for worker in workers if worker._has_reply.poll(0)]
-    if wait and not ready:
-        watch = Watch(workers, timeout)
-        while not (ready := watch.wait()):
-            pass
+    ready, stalls = reply_soon(workers, SPIN_SECONDS if wait else 0.0), Stalls(timeout)
+    while wait and not ready:
+        ready = replied(workers, min(LOOK_SECONDS, timeout))
+        if not ready:
+            stalls.check(workers)
     return [(worker, worker.receive(timeout)) for worker in ready]
 
 
 def stop_workers(workers: Sequence[Worker], seconds: float | None = None) -> None:
     """Ask all workers to close, wait for them, and kill the rest. It may be called again, and after a failure.
 
-    The default of `seconds` is long enough for an environment to close in order. It takes no longer than these two
-    waits. A worker that cannot be killed, as it waits in the kernel for a disk, is left to itself with a warning.
+    The default of `seconds` is long enough for an environment to close in order.
     """
     for worker in workers:
         with suppress(WorkerError, OSError):
             worker.send_bytes(DONE, timeout=0.01)
-    continue_forkserver()
     processes = [worker._process for worker in workers]
     _join(processes, _STOP_SECONDS if seconds is None else seconds)
     living = [process for process in processes if process.is_alive()]
     for process in living:
         process.kill()
     _join(living, _KILL_SECONDS)
-    for process in living:
-        if process.is_alive():
-            text = f"{process.name} (pid {process.pid}) was killed and does not end: it waits in the kernel, perhaps "
-            warnings.warn(f"{text}for a disk that does not answer. It is left alone.", stacklevel=2)
-            forget_process(process)
     for worker in workers:
         for end in (worker._connection, worker._lifeline, worker._socket):
             end.close()
@@ -319,9 +284,7 @@ def _join(processes: Sequence[BaseProcess], seconds: float) -> None:
 
 def available_cpus() -> list[int]:
     """Return the cores that this process may run on, by its control group and taskset."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
+    return sorted(os.sched_getaffinity(0))
 
 
 def allowed_cpus(cpus: int | Sequence[int], what: str) -> list[int]:
@@ -334,19 +297,11 @@ def allowed_cpus(cpus: int | Sequence[int], what: str) -> list[int]:
     named = [cpus] if isinstance(cpus, int) else list(cpus)
     available = available_cpus()
     allowed = [cpu for cpu in named if cpu in available]
-    if named and not allowed:
-        warnings.warn(
-            f"{what}: this process may run on none of the cores {named}, only on {available}; nothing is pinned "
-            "there. Name some of those.",
-            stacklevel=3,
-        )
-    elif len(allowed) < len(named):
-        missing = [cpu for cpu in named if cpu not in available]
-        warnings.warn(
-            f"{what}: this process may not run on the cores {missing} of {named}, only on {available}; they are left "
-            f"out, and {allowed} are used. Name some of those.",
-            stacklevel=3,
-        )
+    missing = [cpu for cpu in named if cpu not in available]
+    if missing:
+        then = f"they are left out, and {allowed} are used" if allowed else "nothing is pinned there"
+        text = f"{what}: this process may not run on the cores {missing} of {named}, only on {available}; {then}."
+        warnings.warn(f"{text} Name some of those.", stacklevel=3)
     return allowed
 
 

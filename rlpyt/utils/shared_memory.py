@@ -39,13 +39,8 @@ class SharedMemory(mmap.mmap):
 
         Raises:
             MemoryError: if the machine or its container has too little memory left.
-            OSError: on a system without memfd, which only Linux has, or if the process may open no more files.
+            OSError: if the process may open no more files.
         """
-        if not hasattr(os, "memfd_create"):
-            raise OSError(
-                "Allocating shared memory: this system has no memfd_create (Linux has). "
-                "Use SerialSampler, which needs no shared memory."
-            )
         free = free_memory()
         reserve_descriptors(_FILES_A_BLOCK)
         fd = os.memfd_create("rlpyt")

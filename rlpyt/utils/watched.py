@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from rlpyt.utils.progress import Progress
 
@@ -43,34 +43,21 @@ class AnyWorker(Protocol):
 W = TypeVar("W", bound=AnyWorker)
 
 
-class AnyWatch(Protocol[W]):
-    """Watch over workers with a request under way."""
-
-    def wait(self) -> list[W]:
-        """Return workers whose reply or error can be received; none after a while.
-
-        Raises:
-            WorkerError: if a worker has stood still for too long.
-        """
-
-    def forget(self, worker: W) -> None:
-        """Stop waiting for a worker."""
-
-
 class Stalls:
-    """Times since which workers with a request under way make no progress."""
+    """Times since which workers with a request under way make no progress, from the first look at them on."""
 
-    def __init__(self, workers: Iterable[AnyWorker], timeout: float) -> None:
+    def __init__(self, timeout: float) -> None:
         self._timeout = timeout
-        self._seen = {w.rank: (w.progress.numbers(), time.monotonic()) for w in workers}
+        self._seen: dict[int, tuple[list[int], float]] = {}
 
     def check(self, workers: Iterable[AnyWorker]) -> None:
         """Raise WorkerError if one of these workers has stood still for too long."""
         now = time.monotonic()
         for worker in workers:
-            progress, since = self._seen[worker.rank]
-            if worker.progress.numbers() != progress:
-                self._seen[worker.rank] = (worker.progress.numbers(), now)
+            progress = worker.progress.numbers()
+            seen, since = self._seen.setdefault(worker.rank, (progress, now))
+            if progress != seen:
+                self._seen[worker.rank] = (progress, now)
             elif now - since > self._timeout:
                 raise WorkerError(
                     f"{worker.seen_at()} has made no progress for {self._timeout:g} s. If a step or reset of the "
@@ -79,77 +66,8 @@ class Stalls:
                 )
 
 
-_LOOK_SECONDS = 0.5  # between two looks at what workers are at
-
-
-class Asking(Generic[W]):
-    """Watch that asks a function which workers are ready; see `receive_asking`."""
-
-    def __init__(
-        self, workers: Iterable[W], timeout: float, ready: Callable[[Sequence[W], float], Iterable[W]]
-    ) -> None:
-        self._waiting = {worker.rank: worker for worker in workers}
-        self._stalls, self._ready = Stalls(self._waiting.values(), timeout), ready
-        self._seconds = min(_LOOK_SECONDS, timeout)
-
-    def wait(self) -> list[W]:
-        """Return workers whose reply or error can be received; none after a while."""
-        ready = list(self._ready(list(self._waiting.values()), self._seconds))
-        if not ready:
-            self._stalls.check(self._waiting.values())
-        return ready
-
-    def forget(self, worker: W) -> None:
-        """Stop waiting for a worker."""
-        del self._waiting[worker.rank]
-
-
-def receive_watched(
-    workers: Sequence[W],
-    make_watch: Callable[[Sequence[W]], AnyWatch[W]],
-    timeout: float,
-    replace: Callable[[WorkerError], W] | None = None,
-    on_wait: Callable[[], None] | None = None,
-    soon: Callable[[Sequence[W]], Sequence[W]] = lambda workers: (),
-) -> list[Picklable]:
-    """Wait for one reply of every worker, and return the replies.
-
-    Args:
-        workers: each with a request under way.
-        make_watch: makes a watch over workers.
-        timeout: seconds to wait for the rest of a reply that has arrived in part.
-        replace: takes the error of a lost worker, and returns a new worker of the same rank with the request under way;
-            it raises the error if there is none. None always raises.
-        on_wait: called from time to time while there is nothing to receive.
-        soon: returns workers whose reply or error comes within a moment, before a watch is made; none are waited for.
-
-    Raises:
-        WorkerError: as soon as any of them has raised, died or stood still.
-    """
-    replies: dict[int, Picklable] = {}
-    waiting = {worker.rank: worker for worker in workers}
-    # Made for those who do not reply soon: it takes as long as a step of an environment.
-    watch: AnyWatch[W] | None = None
-    while waiting:
-        try:
-            if watch is None and not (ready := soon(list(waiting.values()))):
-                watch = make_watch(list(waiting.values()))
-            if watch is not None:
-                ready = watch.wait()
-            for worker in ready:
-                replies[worker.rank] = worker.receive(timeout)
-                del waiting[worker.rank]
-                if watch is not None:
-                    watch.forget(worker)
-        except WorkerError as error:
-            if replace is None:
-                raise
-            waiting[error.rank] = replace(error)
-            watch = None
-        else:
-            if not ready and on_wait is not None:
-                on_wait()
-    return [replies[worker.rank] for worker in workers]
+LOOK_SECONDS = 0.5
+"""Longest time between two looks at what workers are at."""
 
 
 def receive_asking(
@@ -158,6 +76,7 @@ def receive_asking(
     timeout: float,
     replace: Callable[[WorkerError], W] | None = None,
     on_wait: Callable[[], None] | None = None,
+    soon: Callable[[Sequence[W]], Sequence[W]] = lambda workers: (),
 ) -> list[Picklable]:
     """Wait for one reply of every worker, and return the replies.
 
@@ -165,11 +84,34 @@ def receive_asking(
         ready: `ready(workers, seconds)` returns those of the workers whose reply or error can be received; it waits for
             the first, and returns none after so many seconds.
         workers: each with a request under way.
-        timeout: seconds that a worker may be without progress.
-        replace: see `receive_watched`.
+        timeout: seconds that a worker may be without progress, or the rest of a reply that has arrived in part.
+        replace: takes the error of a lost worker, and returns a new worker of the same rank with the request under way;
+            it raises the error if there is none. None always raises.
         on_wait: called from time to time while there is nothing to receive.
+        soon: returns workers whose reply or error comes within a moment, to be tried first.
 
     Raises:
         WorkerError: as soon as any of them has raised, died or stood still.
     """
-    return receive_watched(workers, lambda waiting: Asking(waiting, timeout, ready), timeout, replace, on_wait)
+    replies: dict[int, Picklable] = {}
+    waiting = {worker.rank: worker for worker in workers}
+    stalls = Stalls(timeout)
+    came = soon(workers)
+    while waiting:
+        try:
+            came = came or list(ready(list(waiting.values()), min(LOOK_SECONDS, timeout)))
+            for worker in came:
+                replies[worker.rank] = worker.receive(timeout)
+                del waiting[worker.rank]
+            if not came:
+                stalls.check(waiting.values())
+        except WorkerError as error:
+            if replace is None:
+                raise
+            waiting[error.rank] = replace(error)
+            stalls = Stalls(timeout)
+        else:
+            if not came and on_wait is not None:
+                on_wait()
+        came = ()
+    return [replies[worker.rank] for worker in workers]

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
-from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -110,14 +109,10 @@ def leave_stop_signals_to_master(obeys_sigterm: bool) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL if obeys_sigterm else signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL if obeys_sigterm else _do_nothing)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL if obeys_sigterm else lambda signum, frame: None)
     signal.siginterrupt(signal.SIGTERM, False)  # system calls of simulators go on
     os.register_at_fork(after_in_child=partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-
-
-def _do_nothing(signum: int, frame: FrameType | None) -> None:
-    pass
 
 
 def keep_to_one_thread() -> None:
@@ -137,12 +132,11 @@ def _die_with_master(lifeline: Connection, parent_stays: bool) -> None:
     Neither is enough alone. A forkserver is the parent of its workers and lives as long as one of them. Forked workers
     hold the other ends of the pipes of workers before them.
     """
-    if sys.platform == "linux":
-        if parent_stays:
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    if parent_stays:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def poll_for(fds: Iterable[int]) -> select.poll:

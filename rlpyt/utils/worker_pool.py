@@ -81,8 +81,6 @@ class LocalWorkers:
     """Makes the server in a worker; called with rank, progress and the worker's arguments."""
     start_method: str
     """"forkserver", "spawn" or "fork"."""
-    has_workers: bool = False
-    """Whether the servers start workers of their own."""
     role: str = "Worker"
     """Noun of the workers in messages."""
 
@@ -92,20 +90,18 @@ class LocalWorkers:
 
     def start(self, rank: int, args: tuple[object, ...]) -> Worker:
         """Start a process."""
-        return Worker(rank, self.serve, args, self.start_method, has_workers=self.has_workers, role=self.role)
+        return Worker(rank, self.serve, args, self.start_method, role=self.role)
 
 
 HERE = "here"
 """Start method of workers in this process."""
 
 
-def local_workers(
-    serve: Callable[..., Server], start_method: str, has_workers: bool = False, role: str = "Worker"
-) -> AnyKind:
+def local_workers(serve: Callable[..., Server], start_method: str, role: str = "Worker") -> AnyKind:
     """Return the workers of this machine: in processes, or by the start method "here" in this one."""
     if start_method == HERE:
         return WorkersHere(serve, role)
-    return LocalWorkers(serve, start_method, has_workers, role)
+    return LocalWorkers(serve, start_method, role)
 
 
 class WorkerPool(Generic[S]):

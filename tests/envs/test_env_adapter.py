@@ -263,7 +263,6 @@ def test_a_game_of_the_predecessor_goes_on_after_a_lost_life():
         ("step", AssertionError(), r"AssertionError: no message \(.*env_kinds\.py:\d+ in _wrong\)"),
         ("step", AttributeError("module 'numpy' has no attribute 'bool8'"), r"rlpyt\.envs\.gym_make"),
         ("step", gymnasium.error.NameNotFound("no Own"), r"Give 'package:Id-v0', or import the package at the top"),
-        ("step", AssertionError("daemonic processes are not allowed to have children"), "Use SerialSampler"),
     ],
 )
 def test_a_broken_step_is_reported_with_everything(what, value, text):

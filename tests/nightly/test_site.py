@@ -113,11 +113,6 @@ def test_entries_have_links_to_the_lines_of_their_source() -> None:
     assert "class PPO" in "".join(lines[int(line) - 1 : int(line) + 1])  # its decorator comes first
 
 
-def test_moved_pages_lead_to_the_new_ones() -> None:
-    text = (SITE / "own_environment.html").read_text()
-    assert 'url=howto/own_environment.html"' in text
-
-
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_notebooks_have_outputs_and_a_file_for_jupyter(name: str) -> None:
     text = (SITE / f"{name}.html").read_text()

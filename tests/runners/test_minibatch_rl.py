@@ -550,7 +550,7 @@ def test_affinity_is_kept_to_the_cores_that_are_allowed(tmp_path):
         run(tmp_path / "a", "ppo", Runner=Seen, affinity={"master_cpus": [core, 99_999], "workers_cpus": [core]})
         assert seen[-1] == [core]
         assert process.cpu_affinity() == before
-        with pytest.warns(UserWarning, match=r"master_cpus: this process may run on none of the cores \[99999\]"):
+        with pytest.warns(UserWarning, match=r"master_cpus: this process may not run on the cores \[99999\]"):
             run(tmp_path / "b", "ppo", affinity={"master_cpus": [99_999], "set_affinity": True})
         run(tmp_path / "c", "ppo", Runner=Seen, affinity={"master_cpus": [core], "set_affinity": False})
         assert seen[-1] == process.cpu_affinity() == before

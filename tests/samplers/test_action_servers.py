@@ -262,7 +262,7 @@ class Master:
 
 
 def test_servers_and_their_workers_die_with_the_master():
-    master = Worker(0, Master, (), "forkserver", has_workers=True)
+    master = Worker(0, Master, (), "forkserver")
     try:
         master.send("start")
         [pids] = receive_all([master], timeout=60)

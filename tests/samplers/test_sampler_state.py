@@ -352,7 +352,7 @@ def test_arguments_that_cannot_be_sent_leave_no_worker_behind():
 
 def test_workers_are_pinned_to_allowed_cores_only():
     sampler = CpuSampler(CountingEnv, {}, batch_T=1, batch_B=3)
-    with pytest.warns(UserWarning, match=r"workers_cpus: this process may run on none of the cores \[9999\]"):
+    with pytest.warns(UserWarning, match=r"workers_cpus: this process may not run on the cores \[9999\]"):
         assert worker_cpus(sampler, {"workers_cpus": [0, [0, 9999], 9999]}) == [[0], [0], None]
     assert worker_cpus(sampler, {"workers_cpus": [0, 0], "set_affinity": False}) == [None, None]
     two = CpuSampler(CountingEnv, {}, batch_T=1, batch_B=3, n_workers=2)

@@ -11,7 +11,6 @@ from torch import nn
 
 from rlpyt.agents import CatDqnAgent, DqnAgent, SacAgent
 from rlpyt.algos import DQN, PPO
-from rlpyt.compat.names import SETTINGS
 from rlpyt.logging import logger_context
 from rlpyt.models import PgModel
 from rlpyt.runners import MinibatchRl
@@ -76,14 +75,6 @@ def test_an_error_of_another_constructor_stays_what_it_is() -> None:
         Calls(p=1)
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'batch_T'"):
         SerialSampler(**ENV, batch_B=1)
-
-
-def test_a_setting_of_rlpyt_0_1_is_answered_with_what_to_do() -> None:
-    said = f"^SacAgent has no 'action_squash', as rlpyt 0.1 had. {SETTINGS['action_squash']} See docs/"
-    with pytest.raises(TypeError, match=said):
-        SacAgent(action_squash=1.0)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match=r"^OldStyle has no 'bootstrap_timelimit', as rlpyt 0.1 had"):
-        OldStyle(bootstrap_timelimit=True)
 
 
 def test_a_signature_is_the_constructor_s() -> None:

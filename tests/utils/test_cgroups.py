@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlpyt.utils import cgroups, processes
-from rlpyt.utils.processes import available_cores, available_threads
+from rlpyt.utils import cgroups
 
 
 @pytest.fixture
@@ -54,17 +53,6 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
 def test_the_smallest_quota_on_the_way_up_holds(groups, membership, files, expected):
     groups(membership, files)
     assert cgroups.cpu_quota() == expected
-
-
-def test_cores_and_threads_are_no_more_than_the_quota(groups, monkeypatch):
-    monkeypatch.setattr(processes, "available_cpus", lambda: list(range(64)))
-    monkeypatch.setattr(processes, "job_cpus", lambda: math.inf)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    groups("0::/job\n", {})
-    assert available_cores() == available_threads() == 64
-    for quota, expected in (("100000", 1), ("150000", 2), ("20000", 1), ("9900000", 64)):
-        groups("0::/job\n", {"job/cpu.max": f"{quota} 100000"})
-        assert available_cores() == available_threads() == expected
 
 
 def test_memory_is_what_the_group_or_one_around_it_leaves(groups):

@@ -31,12 +31,6 @@ def test_a_device_that_is_not_there_is_refused():
         ComputeSettings(device="cuda:0")
 
 
-def test_the_log_gets_every_setting():
-    as_dict = ComputeSettings(precision="bfloat16", torch_threads=2).as_dict()
-    given = {"precision": "bfloat16", "torch_threads": 2}
-    assert as_dict == {"device": "cpu", "channels_last": False, "tf32": None, "compile": False, **given}
-
-
 class Unmoved(nn.Module):
     """Module that stays on the CPU, where there is no GPU."""
 

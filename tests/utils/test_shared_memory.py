@@ -136,12 +136,6 @@ def test_the_limit_of_open_files_is_raised_as_far_as_may_be(door):
     )
 
 
-def test_a_system_without_memfd_says_what_to_use(monkeypatch):
-    monkeypatch.delattr(os, "memfd_create")
-    with pytest.raises(OSError, match="Use SerialSampler"):
-        shared_array(3, np.float32)
-
-
 @pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64, torch.float32])
 def test_a_tensor_of_every_dtype_arrives(dtype):
     # The state of a generator of numpy is of uint32, and a checkpoint makes a tensor of it.

@@ -5,8 +5,7 @@ import os
 
 import pytest
 
-from rlpyt.utils import processes, slurm_job
-from rlpyt.utils.processes import available_cores, available_threads, has_own_cores
+from rlpyt.utils import slurm_job
 
 # By what starts the process: its variables, without SLURM_ in front, and how many CPUs it has.
 CASES = {
@@ -48,24 +47,6 @@ def slurm(monkeypatch):
 def test_a_process_has_its_part_of_what_the_job_has_on_this_node(variables, expected, slurm):
     slurm("109" if variables else None, **variables)
     assert slurm_job.job_cpus() == expected
-
-
-@pytest.mark.parametrize(
-    ("mask", "variables", "n_cores", "own"),
-    [
-        (range(128), dict(CPUS_PER_TASK="4"), 4, False),  # TaskPlugin=task/none
-        ([5, 9], dict(CPUS_PER_TASK="2"), 2, True),
-        ([5], dict(CPUS_PER_TASK="4"), 1, True),  # a run of a launcher in the job, which has pinned it
-        ([5, 9], dict(CPUS_ON_NODE="64", STEP_TASKS_PER_NODE="1"), 2, True),
-    ],
-)
-def test_cores_and_threads_are_no_more_than_those_of_the_job(mask, variables, n_cores, own, slurm, monkeypatch):
-    monkeypatch.setattr(processes, "available_cpus", lambda: list(mask))
-    monkeypatch.setattr(processes, "cpu_quota", lambda: math.inf)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    slurm("109", **variables)
-    assert available_cores() == available_threads() == n_cores
-    assert has_own_cores() == own
 
 
 def test_a_job_has_a_name_and_each_of_its_tasks_another(slurm):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import os
 import re
-import signal
 import time
 import weakref
 from collections.abc import Iterator, Sequence
@@ -70,19 +68,6 @@ def to(ranks: Sequence[int], request: Call[Server, Any]) -> dict[int, Message[Se
 # ---- requests and replies ----
 
 
-def test_replies_come_in_the_order_of_the_request():
-    with pool_of(3) as pool:
-        assert pool.ask({2: call(Server.sleep, 0.0), 0: call(Server.sleep, 0.2), 1: call(Server.which)}) == [
-            "slept",
-            "slept",
-            (1, 0),
-        ]
-        pool.post(to([0, 1, 2], call(Server.which)))
-        assert pool.receive([2, 0]) == [(2, 0), (0, 0)]
-        assert pool.receive([1]) == [(1, 0)]
-        assert pool.ask({}) == []
-
-
 def test_a_worker_has_one_request_under_way_and_a_late_reply_is_dropped():
     with pool_of(2) as pool:
         start = time.monotonic()
@@ -91,13 +76,6 @@ def test_a_worker_has_one_request_under_way_and_a_late_reply_is_dropped():
         assert time.monotonic() - start > 0.25
         pool.post(to([1], call(Server.echo, 2)))
         assert pool.receive([0, 1]) == [1, 2]
-
-
-def test_an_error_of_what_is_settled_is_not_lost():
-    with pool_of(1) as pool:
-        pool.post(to([0], call(Server.raise_error, "late")))
-        with pytest.raises(WorkerError, match="raised ValueError: late"):
-            pool.settle([0])
 
 
 def test_a_pool_whose_worker_was_lost_is_gone_with_its_last_reference():
@@ -231,15 +209,6 @@ def test_a_reply_that_is_not_accepted_ends_it_whenever_it_comes():
 # ---- how many ----
 
 
-def test_every_loss_counts_until_none_is_left():
-    with pool_of(2, restarts=3) as pool:
-        for rank in (0, 1):
-            assert pool.ask({rank: call(Server.unless_new, "kill")}) == [(rank, rank + 1)]
-        with pytest.raises(WorkerError, match=r"Worker 0 .*was killed by SIGKILL"):
-            pool.ask({0: call(Server.kill)})  # its replacement dies of it too
-        assert (pool.n_restarts, pool.restarts_left) == (3, 0)
-
-
 def test_only_the_restarts_of_the_last_seconds_count():
     with pool_of(1, restarts=1, restart_seconds=60) as pool:
         pool.count_restarts(3)  # of an earlier process: long ago, so that they only change the seeds
@@ -296,16 +265,6 @@ def test_a_replacement_has_the_time_to_be_built_that_the_first_had():
         assert pool.ask({0: call(Server.unless_new, "kill")}) == [(0, 1)]
 
 
-def test_shared_arrays_in_a_request_reach_the_replacement():
-    with pool_of(1, restarts=1) as pool:
-        array = shared_array(4, np.int64)
-        assert pool.ask({0: call(Server.fill, array, 9)}) == [9]
-        assert array.tolist() == [9] * 4
-        pool.post(to([0], call(Server.fill, other := shared_array(2, np.int64), 3)))
-        assert pool.receive([0]) == [3]
-        assert other.tolist() == [3, 3]
-
-
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_a_worker_that_dies_after_its_reply_is_missed_at_its_next_request(restarts):
     with pool_of(2, restarts=restarts) as pool:
@@ -332,18 +291,6 @@ def test_slow_progress_is_no_loss():
         assert pool.n_restarts == 0
 
 
-def test_stopping_in_the_midst_of_work_leaves_nothing():
-    with pool_of(3) as pool:
-        pool.ask(dict.fromkeys(range(3), call(Server.which)))
-        pids = [w.pid or 0 for w in pool.workers]
-        os.kill(pids[0], signal.SIGKILL)
-        pool.post(to([1], call(Server.sleep, 3600)))
-        start = time.monotonic()
-        pool.stop()
-        assert time.monotonic() - start < 2
-        assert not any(psutil.pid_exists(pid) and psutil.Process(pid).is_running() for pid in pids)
-
-
 def test_a_pool_that_cannot_be_started_leaves_nothing():
     before = set(psutil.Process().children())
 
@@ -355,30 +302,3 @@ def test_a_pool_that_cannot_be_started_leaves_nothing():
     with pytest.raises(ZeroDivisionError, match="no plan for the third"):
         WorkerPool(LocalWorkers(Server, "forkserver"), args_of, 3)
     assert not set(psutil.Process().children()) - before
-
-
-def test_a_worker_that_does_not_read_is_no_wait_without_end():
-    with pool_of(1, timeout=0.5) as pool, within(5):
-        pool.ask({0: call(Server.which)})
-        os.kill(pool.workers[0].pid or 0, signal.SIGSTOP)
-        try:
-            with pytest.raises(WorkerError, match=r"Worker 0 .*has made no progress for 0.5 s"):
-                pool.ask({0: call(Server.echo, np.zeros(1_000_000))})
-        finally:
-            os.kill(pool.workers[0].pid or 0, signal.SIGKILL)
-
-
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Fail in a wait that does not end."""
-
-    def stop(*args: Any) -> None:
-        raise AssertionError(f"no end after {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

@@ -189,10 +189,3 @@ class ReplaceableServer(Server):
     def unless_new(self, name: str, *args: Any) -> Any:
         """Do it in the first process; a replacement says which it is."""
         return self.which() if self.restarts else getattr(self, name)(*args)
-
-    def fill(self, array: np.ndarray, value: int) -> int:
-        """Write into an array that came with the request, unless this is the first process, which dies of it."""
-        if not self.restarts:
-            self.kill()
-        array[...] = value
-        return value
