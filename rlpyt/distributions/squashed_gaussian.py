@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from rlpyt.distributions.action_units import ActionUnits
-from rlpyt.distributions.gaussian import DistInfoStd, gaussian_kl, gaussian_log_prob
+from rlpyt.distributions.gaussian import DistInfoStd, gaussian_log_prob
 
 
 class SquashedGaussian(ActionUnits):
@@ -77,11 +77,6 @@ class SquashedGaussian(ActionUnits):
         limit = 1 - torch.finfo(mean.dtype).eps
         u = self.of_free(self.encode(action)).clamp(-limit, limit).atanh()
         return gaussian_log_prob(u, mean, log_std) - log_det_tanh(u) - self.log_scale
-
-    def kl(self, old: DistInfoStd, new: DistInfoStd) -> torch.Tensor:
-        """Return KL(old || new), [...]. It is the KL of the Gaussians, because tanh and units cancel."""
-        old, new = (DistInfoStd(*map(self.of_free, self._gaussian(info))) for info in (old, new))
-        return gaussian_kl(old, new)
 
 
 def log_det_tanh(u: torch.Tensor) -> torch.Tensor:

@@ -91,7 +91,7 @@ def test_bounds_of_the_space_are_minus_one_and_one() -> None:
     )
 
 
-@pytest.mark.parametrize("bound", [math.inf, np.finfo(np.float32).max])
+@pytest.mark.parametrize("bound", [math.inf, 1e37])
 @pytest.mark.parametrize("Distribution", [Gaussian, SquashedGaussian])
 def test_refuses_bounds_that_do_not_say_how_far_to_explore(
     bound: float, Distribution: type[Gaussian] | type[SquashedGaussian]
@@ -130,13 +130,3 @@ def test_sampling_first_in_inference_mode_leaves_gradients_possible() -> None:
 def test_refuses_units_that_do_not_fit(center: list[float] | None, scale: list[float]) -> None:
     with pytest.raises(ValueError, match=r"Units of 2 action dimensions: got .* expected 2 numbers"):
         Gaussian(2, center, scale)
-
-
-def test_noise_beyond_huge_bounds_is_the_largest_number() -> None:
-    space = Box(np.array([-1e38, -1], np.float32), np.array([3e38, 1], np.float32), dtype=np.float32)
-    gaussian = Gaussian.from_space(space)
-    dist_info = DistInfoStd(torch.zeros(3, 2), torch.zeros(3, 2))
-    action = gaussian.sample(dist_info, torch.tensor([[3.0, 3.0], [-9.0, -9.0], [0.0, 0.0]]))
-    largest = torch.finfo(torch.float32).max
-    torch.testing.assert_close(action, torch.tensor([[largest, 3.0], [-largest, -9.0], [1e38, 0.0]]))
-    assert gaussian.log_prob(action, dist_info).isfinite().all()
