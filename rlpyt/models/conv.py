@@ -129,10 +129,16 @@ class Conv2dModel(nn.Sequential):
 
     def conv_out_size(self, h: int, w: int) -> int:
         """Return the number of features of images of this height and width."""
-        for layer in self:
-            if isinstance(layer, nn.Conv2d | nn.MaxPool2d):
-                h, w = conv2d_output_shape(h, w, layer.kernel_size, layer.stride, layer.padding)  # type: ignore[arg-type]
+        h, w = _size_after(self, h, w)
         return self.out_channels * h * w
+
+
+def _size_after(layers: nn.Sequential, h: int, w: int) -> tuple[int, int]:
+    """Return height and width after convolutions and poolings."""
+    for layer in layers:
+        if isinstance(layer, nn.Conv2d | nn.MaxPool2d):
+            h, w = conv2d_output_shape(h, w, layer.kernel_size, layer.stride, layer.padding)  # type: ignore[arg-type]
+    return h, w
 
 
 class SpectralConv2d(nn.Conv2d):
@@ -236,9 +242,7 @@ class ResidualConvModel(nn.Sequential):
 
     def conv_out_size(self, h: int, w: int) -> int:
         """Return the number of features of images of this height and width; 0 if nothing of them is left."""
-        for layer in self:
-            if isinstance(layer, nn.Conv2d | nn.MaxPool2d):
-                h, w = conv2d_output_shape(h, w, layer.kernel_size, layer.stride, layer.padding)  # type: ignore[arg-type]
+        h, w = _size_after(self, h, w)
         return self.out_channels * (h * w if self._pool_to is None or not h * w else self._pool_to**2)
 
 

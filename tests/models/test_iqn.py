@@ -148,9 +148,7 @@ def test_the_networks_of_the_paper() -> None:
 
 
 def test_refuses_atoms_and_other_actions() -> None:
-    with pytest.raises(TypeError, match=r"IqnModel: got n_atoms=51; expected none"):
-        small(n_atoms=51)
     with pytest.raises(TypeError, match=r"expected Discrete"):
         IqnModel(VECTOR, VECTOR)
-    with pytest.raises(TypeError, match="unknown"):
-        small(unknown=1)
+    with pytest.raises(TypeError, match="n_atoms"):
+        small(n_atoms=51)

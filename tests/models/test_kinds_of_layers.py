@@ -101,8 +101,8 @@ def test_policies_and_values_take_every_kind(kind: str) -> None:
 
 
 def test_a_class_is_a_kind_too() -> None:
-    pi = PiMlpModel((5,), 8, 2, layers=partial(SimbaModel, expansion=2))
-    assert [tuple(p.shape) for p in pi.parameters() if 16 in p.shape] == [(1, 8, 16), (1, 1, 16), (1, 16, 8)]
+    pi = PiMlpModel((5,), 8, 2, layers=partial(BatchNormModel, momentum=0.5))
+    assert {layer.momentum for layer in pi.modules() if isinstance(layer, EnsembleBatchNorm)} == {0.5}
 
 
 @pytest.mark.parametrize(
