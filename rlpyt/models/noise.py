@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -29,18 +28,6 @@ class RandomModule(nn.Module, ABC):
 
     def set_stream(self, stream: Stream) -> None:
         """Set the stream to the state of a copy."""
-
-
-def copy_streams(module: nn.Module) -> list[Stream]:
-    """Return copies of the own streams of all random modules of a network."""
-    return [part.copy_stream() for part in module.modules() if isinstance(part, RandomModule)]
-
-
-def set_streams(module: nn.Module, streams: Sequence[Stream]) -> None:
-    """Set the streams of a network to the states of copies."""
-    parts = [part for part in module.modules() if isinstance(part, RandomModule)]
-    for part, stream in zip(parts, streams, strict=True):
-        part.set_stream(stream)
 
 
 def draw_randomness(module: nn.Module, generator: torch.Generator | None) -> None:
