@@ -174,13 +174,7 @@ class SpectralConv2d(nn.Conv2d):
 
 
 class ResidualConvBlock(nn.Module):
-    """x + conv(f(conv(f(x)))), over kernels of 3 x 3, of images [B, C, height, width].
-
-    Args:
-        channels: C.
-        nonlinearity: f.
-        spectral_norm: whether both are a `SpectralConv2d`.
-    """
+    """x + conv(f(conv(f(x)))) of images [B, C, height, width]; f is the nonlinearity, and kernels are 3 x 3."""
 
     def __init__(self, channels: int, nonlinearity: Nonlinearity = nn.ReLU, spectral_norm: bool = False) -> None:
         super().__init__()

@@ -14,12 +14,7 @@ from rlpyt.models.utils import as_sizes
 
 
 class ResidualBlock(nn.Module):
-    """x + W_2 relu(W_1 norm(x)), of [n, M, size], with a hidden layer of 4 times the size.
-
-    Args:
-        n_models: N.
-        size: of x.
-    """
+    """x + W_2 relu(W_1 norm(x)), of [n, M, size], with a hidden layer of 4 times the size."""
 
     def __init__(self, n_models: int, size: int) -> None:
         super().__init__()
@@ -71,11 +66,7 @@ class SimbaModel(EnsembleModel):
 class Scaler(nn.Module):
     """Factors of [n, M, size], which begin as `start`; the parameters begin as `scale`, which sets how fast they learn.
 
-    Args:
-        n_models: N.
-        size: number of factors.
-        start: the factors at the start.
-        scale: the parameters at the start; an optimiser such as Adam moves them by steps of its learning rate.
+    An optimiser such as Adam moves the parameters by steps of its learning rate.
     """
 
     def __init__(self, n_models: int, size: int, start: float, scale: float) -> None:
@@ -92,11 +83,6 @@ class SphereEmbedding(nn.Module):
     """Inputs [n, M, input_size] as points of the unit sphere, [n, M, size].
 
     An entry of 3 is added before an input is divided by its norm, so that its length is not lost.
-
-    Args:
-        n_models: N.
-        input_size: of the inputs.
-        size: of the points.
     """
 
     def __init__(self, n_models: int, input_size: int, size: int) -> None:
@@ -110,13 +96,7 @@ class SphereEmbedding(nn.Module):
 
 
 class SphereBlock(nn.Module):
-    """Points x on the unit sphere moved towards others: unit(x + alpha (unit(W_2 relu(s W_1 x)) - x)).
-
-    Args:
-        n_models: N.
-        size: of x.
-        alpha: at the start.
-    """
+    """Points x on the unit sphere moved towards others: unit(x + alpha (unit(W_2 relu(s W_1 x)) - x))."""
 
     def __init__(self, n_models: int, size: int, alpha: float) -> None:
         super().__init__()
@@ -133,13 +113,7 @@ class SphereBlock(nn.Module):
 
 
 class SphereOutput(nn.Module):
-    """Outputs [n, M, output_size] of points [n, M, size]: W_2 (s W_1 x) + bias, in float32.
-
-    Args:
-        n_models: N.
-        size: of x.
-        output_size: number of outputs.
-    """
+    """Outputs [n, M, output_size] of points [n, M, size]: W_2 (s W_1 x) + bias, in float32."""
 
     def __init__(self, n_models: int, size: int, output_size: int) -> None:
         super().__init__()
