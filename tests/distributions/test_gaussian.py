@@ -57,27 +57,6 @@ def test_equals_torch_distributions(seed: int, lead: tuple[int, ...]) -> None:
     torch.testing.assert_close(distribution.kl(old, new), kl_divergence(theirs(old), theirs(new)), rtol=1e-4, atol=1e-4)
 
 
-def test_gradients_by_finite_differences() -> None:
-    g = seeded()
-    distribution = Gaussian(2, CENTER, SCALE)
-    old = random_info((3,), g, torch.float64)
-    mean, log_std = (x.clone().requires_grad_() for x in random_info((3,), g, torch.float64))
-    noise = torch.randn(3, 2, generator=g, dtype=torch.float64)
-    action = distribution.sample(old, noise)
-
-    def outputs(mean: torch.Tensor, log_std: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        new = DistInfoStd(mean, log_std)
-        drawn = distribution.sample(new, noise)
-        return (
-            drawn,
-            *distribution.log_prob_and_entropy(action, new),
-            distribution.kl(old, new),
-            distribution.kl(new, old),
-        )
-
-    assert torch.autograd.gradcheck(outputs, (mean, log_std))
-
-
 def test_bounds_of_the_space_are_minus_one_and_one() -> None:
     space = Box(np.array([-2, 0, -0.1, 3], np.float32), np.array([2, 10, 3, 3], np.float32))
     distribution = Gaussian.from_space(space)

@@ -89,12 +89,6 @@ def test_only_numbers_are_normalised_and_only_valid_rows_count() -> None:
     assert len(encoder.state_dict()) == 6
 
 
-def test_without_normalisation_an_update_does_nothing() -> None:
-    encoder = encoder_for(SPACES["dict"])
-    encoder.update_obs_rms(observations(SPACES["dict"], (4,)))
-    assert not list(encoder.buffers())
-
-
 @pytest.mark.parametrize(
     ("space", "size"),
     [

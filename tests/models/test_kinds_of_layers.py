@@ -179,30 +179,6 @@ def test_renormalisation_equals_the_formulas() -> None:
     assert bounded == {True, False}
 
 
-def test_within_its_bounds_renormalised_training_is_evaluation() -> None:
-    norm = EnsembleBatchNorm(1, 3, momentum=0.0, warmup=0, r_max=1e6, d_max=1e6)
-    norm.mean.copy_(torch.tensor([0.3, -1.0, 2.0]))
-    norm.var.copy_(torch.tensor([0.2, 1.0, 4.0]))
-    x = rows(1, M, 3)
-    torch.testing.assert_close(norm(x), norm.eval()(x))
-    norm.train()
-    norm.warmup = None
-    assert not torch.allclose(norm(x), norm.eval()(x))
-
-
-def test_one_pass_over_both_halves_equals_two_passes_in_evaluation_alone() -> None:
-    model = make("batch_norm")
-    one, other = rows(M, 5), 3 + rows(M, 5, seed=1)
-
-    def passes(training: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        models = [copy.deepcopy(model).train(training) for _ in range(2)]
-        return models[0](torch.cat([one, other])), torch.cat([models[1](one), models[1](other)], 1)
-
-    torch.testing.assert_close(*passes(training=False))
-    joint, apart = passes(training=True)
-    assert (joint - apart).abs().max() > 0.1
-
-
 def test_one_row_has_no_variance() -> None:
     model = make("batch_norm")
     with pytest.raises(

@@ -32,7 +32,7 @@ from rlpyt.models import (
 )
 from rlpyt.spaces import EnvSpaces, random_value
 from rlpyt.testing import check_model
-from rlpyt.utils.arrays import buffer_from_example, buffer_leaves, buffer_to, torchify_buffer
+from rlpyt.utils.arrays import buffer_from_example, buffer_leaves, torchify_buffer
 from tests.pairs import others_nightly
 
 Space = gymnasium.Space[Any]
@@ -246,17 +246,3 @@ def test_the_core_is_given_previous_action_and_reward(name: str, which: int) -> 
     before = outputs_of(model, *inputs)[0]
     inputs[which] = inputs[which] + 1
     assert not torch.equal(outputs_of(model, *inputs)[0], before)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("name", CASES)
-def test_the_same_on_a_gpu(name: str) -> None:
-    case = CASES[name]
-    model = case.make()
-    inputs = case.inputs((3, 4))
-    expected = outputs_of(model, *inputs)
-    outputs = outputs_of(model.cuda(), *buffer_to(inputs, "cuda"))
-    for output, reference in zip(outputs, expected, strict=True):
-        # Convolutions there round to TF32.
-        torch.testing.assert_close(output.cpu(), reference, rtol=0.02, atol=0.02)
