@@ -140,21 +140,16 @@ class PopsQ(Pops):
         return self.v(observation).squeeze(-1)[None]
 
 
-class PopsByDefault(DqnAgent):
-    DefaultModelCls = Pops
-
-
 def test_every_network_gets_the_settings_that_were_given() -> None:
     config = {"scale": 3.0}
     kwargs: dict[str, Any] = dict(config=config)
-    q_learners = DqnAgent(ModelCls=Pops, model_kwargs=kwargs), PopsByDefault(model_kwargs=kwargs)
-    for q_learner in q_learners:
-        q_learner.initialize(DISCRETE)
+    q_learner = DqnAgent(ModelCls=Pops, model_kwargs=kwargs)
+    q_learner.initialize(DISCRETE)
     agent = DdpgAgent(ModelCls=PopsMu, model_kwargs=kwargs, QModelCls=PopsQ, q_model_kwargs=kwargs)
     agent.initialize(BOX)
-    networks: list[Any] = [network for one in (*q_learners, agent) for network in one.networks.modules()]
+    networks: list[Any] = [network for one in (q_learner, agent) for network in one.networks.modules()]
     assert {getattr(network, "scale", None) or network.pi.scale for network in networks} == {3.0}
-    assert len(networks) == 2 + 2 + 4
+    assert len(networks) == 2 + 4
     assert config == {"scale": 3.0}
     # What the user gives comes before what the agent tells; what cannot be copied is handed on.
     model: Any = build_model("", nn.Linear, {"in_features": 3, "out_features": 4, "unknown": 5}, {"out_features": 7})

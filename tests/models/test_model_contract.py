@@ -30,10 +30,11 @@ from rlpyt.models import (
     draw_randomness,
     encoded_action_size,
 )
-from rlpyt.spaces import EnvSpaces, random_value
+from rlpyt.spaces import EnvSpaces
 from rlpyt.testing import check_model
-from rlpyt.utils.arrays import buffer_from_example, buffer_leaves, torchify_buffer
+from rlpyt.utils.arrays import buffer_leaves
 from tests.pairs import others_nightly
+from tests.random_rows import random_rows
 
 Space = gymnasium.Space[Any]
 
@@ -79,11 +80,8 @@ class Case:
 
     def inputs(self, lead: tuple[int, ...]) -> tuple[Any, torch.Tensor, torch.Tensor]:
         """Return observation, encoded previous action and previous reward with leading dimensions."""
-        rng = np.random.default_rng(0)
-        observation = torchify_buffer(buffer_from_example(random_value(self.observation, rng), lead))
-        for index in np.ndindex(lead):
-            observation[index] = torchify_buffer(random_value(self.observation, rng))
         g = torch.Generator().manual_seed(0)
+        observation = random_rows(self.observation, *lead)
         return observation, torch.rand(lead + (self.action_size,), generator=g), torch.rand(lead, generator=g)
 
 

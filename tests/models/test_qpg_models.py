@@ -23,8 +23,7 @@ from rlpyt.models import (
     takes_n_models,
     uses_prev_action,
 )
-from rlpyt.spaces import random_value
-from rlpyt.utils.arrays import buffer_from_example, torchify_buffer
+from tests.random_rows import random_rows
 
 LEADS: list[tuple[int, ...]] = [(), (4,), (3, 4)]
 A = 2
@@ -39,12 +38,8 @@ SPACES: dict[str, Any] = {
 
 
 def rows(space: Any, lead: tuple[int, ...]) -> tuple[Any, torch.Tensor, torch.Tensor]:
-    rng = np.random.default_rng(0)
-    observation = torchify_buffer(buffer_from_example(random_value(space, rng), lead))
-    for index in np.ndindex(lead):
-        observation[index] = torchify_buffer(random_value(space, rng))
     g = torch.Generator().manual_seed(0)
-    return observation, torch.randn((*lead, A), generator=g), torch.randn(lead, generator=g)
+    return random_rows(space, *lead), torch.randn((*lead, A), generator=g), torch.randn(lead, generator=g)
 
 
 def linear(*sizes: int) -> int:
