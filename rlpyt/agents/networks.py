@@ -193,10 +193,6 @@ class Networks(AgentNetworks):
         """Return tensors on the model's device."""
         return inputs if self.device.type == "cpu" else buffer_to(inputs, self.device)
 
-    def from_model(self, outputs: Buffer) -> Buffer:
-        """Return tensors on the CPU, where environments are."""
-        return outputs if self.device.type == "cpu" else buffer_to(outputs, "cpu")
-
     def autocast(self) -> AbstractContextManager[object]:
         """Return the context of the run's precision; held around a whole batch it saves the casts of the weights."""
         return self.compute.autocast(self.device)

@@ -42,7 +42,7 @@ from rlpyt.agents import (
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import AgentInputs
 from rlpyt.utils.arrays import buffer_func
-from tests.random_rows import random_rows
+from tests.random_kit import random_rows
 
 OBSERVATIONS: dict[str, spaces.Space[Any]] = {
     "vector": spaces.Box(-1, 1, (3,), np.float32),
@@ -203,4 +203,4 @@ def random_inputs(env_spaces: EnvSpaces, *lead: int, seed: int = 0) -> AgentInpu
     """Return random observations, actions and rewards [*lead, ...] as numpy."""
     observation, action = (random_rows(space, *lead, seed=seed) for space in env_spaces)
     reward = np.random.default_rng(seed).normal(size=lead).astype(np.float32)
-    return AgentInputs(*(buffer_func(x, torch.Tensor.numpy) for x in (observation, action)), reward)
+    return AgentInputs(buffer_func(observation, torch.Tensor.numpy), buffer_func(action, torch.Tensor.numpy), reward)

@@ -31,7 +31,7 @@ from rlpyt.agents import (
 )
 from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.arrays import buffer_leaves
-from tests.random_rows import random_rows
+from tests.random_kit import random_rows
 
 VECTOR = spaces.Box(-1, 1, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (2, 12, 12), np.uint8)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlpyt.distributions import Categorical, DistInfoLogits, MultiCategorical
+from tests.random_kit import seeded
 
 LEADING_DIMS: list[tuple[int, ...]] = [(), (5,), (3, 5)]
 PROBS = torch.tensor([1.0, 2.0, 5.0]) / 8
@@ -17,10 +18,6 @@ PROBS = torch.tensor([1.0, 2.0, 5.0]) / 8
 
 def info(logits: Any, dtype: torch.dtype = torch.float32) -> DistInfoLogits:
     return DistInfoLogits(torch.as_tensor(logits, dtype=dtype))
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def assert_frequencies(counts: torch.Tensor, probs: torch.Tensor) -> None:

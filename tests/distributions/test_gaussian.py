@@ -11,13 +11,10 @@ from hypothesis import strategies as st
 from torch.distributions import Independent, Normal, kl_divergence
 
 from rlpyt.distributions import DistInfoStd, Gaussian, SquashedGaussian
+from tests.random_kit import seeded
 
 LEADING_DIMS: list[tuple[int, ...]] = [(), (5,), (3, 5)]
 CENTER, SCALE = [1.0, 0.0], [2.0, 0.5]
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def random_info(lead: tuple[int, ...], g: torch.Generator, dtype: torch.dtype = torch.float32) -> DistInfoStd:

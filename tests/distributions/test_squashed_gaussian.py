@@ -11,13 +11,10 @@ from gymnasium.spaces import Box
 
 from rlpyt.distributions import DistInfoStd, SquashedGaussian
 from rlpyt.distributions.squashed_gaussian import log_det_tanh
+from tests.random_kit import seeded
 
 LEADING_DIMS: list[tuple[int, ...]] = [(), (5,), (3, 5)]
 ASYMMETRIC = Box(np.float32(-0.1), np.float32(3.0), (1,))
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def info(mean: list[float], log_std: list[float], dtype: torch.dtype = torch.float32) -> DistInfoStd:

@@ -9,7 +9,7 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 
 from rlpyt.models import ConvSettings, Encoder, QModel, encoded_action_size, make_encoder
-from tests.random_rows import random_rows
+from tests.random_kit import random_rows
 
 IMAGE = Box(0, 255, (2, 12, 10), np.uint8)
 SPACES: dict[str, gymnasium.Space[Any]] = {

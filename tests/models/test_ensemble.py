@@ -11,12 +11,9 @@ from torch import nn
 
 from rlpyt.models import Dropout
 from rlpyt.models.ensemble import EnsembleLayerNorm, EnsembleLinear, EnsembleMlpModel
+from tests.random_kit import seeded
 
 N = 3
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def make(seed: int = 0, hidden_sizes: Any = (7, 6), output_size: int = 2, **kwargs: Any) -> EnsembleMlpModel:

@@ -12,13 +12,10 @@ from gymnasium.spaces import Box, Discrete
 from torch import nn
 
 from rlpyt.models import IqnModel, NoisyLinear, Quantiles, TauSource, draw_randomness
+from tests.random_kit import seeded
 
 VECTOR = Box(-1, 1, (3,))
 IMAGE = Box(0, 255, (4, 84, 84), np.uint8)
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def inputs(*lead: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -34,7 +34,7 @@ from rlpyt.spaces import EnvSpaces
 from rlpyt.testing import check_model
 from rlpyt.utils.arrays import buffer_leaves
 from tests.pairs import others_nightly
-from tests.random_rows import random_rows
+from tests.random_kit import random_rows
 
 Space = gymnasium.Space[Any]
 

@@ -11,10 +11,7 @@ import torch
 from torch import nn
 
 from rlpyt.models import Dropout, MlpModel, NoisyLinear, RandomModule, draw_randomness
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+from tests.random_kit import seeded
 
 
 def explicit(layer: NoisyLinear, x: torch.Tensor) -> torch.Tensor:

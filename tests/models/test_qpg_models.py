@@ -23,7 +23,7 @@ from rlpyt.models import (
     takes_n_models,
     uses_prev_action,
 )
-from tests.random_rows import random_rows
+from tests.random_kit import random_rows
 
 LEADS: list[tuple[int, ...]] = [(), (4,), (3, 4)]
 A = 2
