@@ -80,8 +80,9 @@ class ActionUnits(SuggestsArguments):
         bounded = (low > -_LARGEST) & (low <= high) & (high < _LARGEST)
         if not bounded.all():
             raise ValueError(
-                f"Scaling actions to their bounds: got low {space.low} and high {space.high}; expected finite numbers, "
-                "low <= high, in every dimension, because the bounds set the range of exploration. "
+                f"Scaling actions to their bounds: got low {space.low} and high {space.high}; expected finite numbers "
+                f"below {_LARGEST:g} in size, low <= high, in every dimension, because the bounds set the range of "
+                "exploration. "
                 "Leave out gymnasium.wrappers.ClipAction, which takes the bounds away: actions are clipped to them "
                 "here. Where the environment itself has no bounds, give its action_space some: "
                 "gymnasium.wrappers.TransformAction(env, lambda action: action, Box(-1, 1, (n,)))."

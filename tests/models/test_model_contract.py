@@ -227,14 +227,6 @@ def test_normaliser_is_frozen_unless_updated(name: str) -> None:
     assert all(not torch.equal(a, b) for a, b in zip(before, statistics, strict=True))
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_recurrent_or_not(name: str) -> None:
-    model = CASES[name].make()
-    state = model.initial_rnn_state(4)
-    assert model.recurrent == (state is not None)
-    assert all(leaf.shape == (1, 4, 16) and not leaf.any() for leaf in buffer_leaves(state))
-
-
 @pytest.mark.parametrize("name", RECURRENT)
 @pytest.mark.parametrize("which", [1, 2])
 def test_the_core_is_given_previous_action_and_reward(name: str, which: int) -> None:
