@@ -84,15 +84,6 @@ def test_a_replay_on_the_device_is_read_there():
     assert_close(drawn[0], drawn[1], 0.0)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_agents_act_as_on_the_cpu_and_give_what_the_cpu_can_read(kind):
-    expected = acted(kind, "cpu")
-    with SimulatedDevice():
-        steps = acted(kind, f"{NAME}:0")
-    assert devices_of(steps) == {"cpu"}
-    assert_close(steps, expected, 1e-5)
-
-
 def acted_by_copy(kind: str, device: str) -> Any:
     """Return what a worker's copy on a device gives after the weights have changed twice."""
     agent = make_agent(kind)
@@ -113,10 +104,11 @@ def acted_by_copy(kind: str, device: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_copy_in_an_action_server_acts_on_its_device_by_the_weights_of_now(kind):
-    expected = acted_by_copy(kind, "cpu")
+@pytest.mark.parametrize("act", [acted, acted_by_copy], ids=["agent", "copy in an action server"])
+def test_agents_act_as_on_the_cpu_and_give_what_the_cpu_can_read(kind, act):
+    expected = act(kind, "cpu")
     with SimulatedDevice():
-        steps = acted_by_copy(kind, f"{NAME}:0")
+        steps = act(kind, f"{NAME}:0")
     assert devices_of(steps) == {"cpu"}
     assert_close(steps, expected, 1e-5)
 
