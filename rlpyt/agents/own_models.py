@@ -296,9 +296,9 @@ def _shapes(x: Buffer) -> str:
     return f"{list(x.shape)} {str(x.dtype).removeprefix('torch.')}"
 
 
-def refuse(who: str, given: Buffer, expected: str, advice: str = "Let its forward return this.") -> NoReturn:
+def refuse(who: str, given: Buffer, expected: str) -> NoReturn:
     """Raise ValueError for what a model gave for three rows."""
-    raise ValueError(f"{who} gave {described(given)} for 3 rows; expected {expected}. {advice}")
+    raise ValueError(f"{who} gave {described(given)} for 3 rows; expected {expected}. Let its forward return this.")
 
 
 def shape_of(x: Any) -> tuple[int, ...]:

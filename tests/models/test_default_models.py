@@ -70,16 +70,6 @@ def test_orthogonal_start(space: Box) -> None:
     assert all(p.any() for name, p in plain.named_parameters() if "bias" in name)
 
 
-def test_a_standard_deviation_that_depends_on_the_state_starts_from_its_initial_value() -> None:
-    model = PgModel(VECTOR, Box(-1, 1, (3,)), init_log_std=-0.5, state_dependent_std=True)
-    observation = torch.randn(5, *VECTOR.shape)
-    mean, log_std, value = model(observation, torch.zeros(5, 3), torch.zeros(5))
-    assert mean.shape == log_std.shape == (5, 3)
-    assert value.shape == (5,)
-    torch.testing.assert_close(log_std, torch.full((5, 3), -0.5), rtol=0, atol=0.1)  # the head's gain is 0.01
-    assert (log_std.std(0) > 0).all()
-
-
 def test_log_std_is_one_parameter_a_dimension() -> None:
     model = PgModel(VECTOR, Box(-1, 1, (3,)), init_log_std=-0.5)
     mean, log_std, _ = model(torch.randn(5, 4), torch.zeros(5, 3), torch.zeros(5))
