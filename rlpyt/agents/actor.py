@@ -132,8 +132,7 @@ class ModelActor(Actor):
         return self._from_model(agent.head.read_at(inputs[0], output)), next_rnn_state
 
     def _from_model(self, outputs: Buffer) -> Buffer:
-        # Environments of another device share it with the model.
-        return self.agent.networks.from_model(outputs) if self.device.type == "cpu" else outputs
+        return outputs if self.agent.networks.device == self.device else buffer_to(outputs, self.device)
 
     def draw(self, draw_noise: Draw) -> torch.Tensor:
         """Return the noise [B, ...] of one step; `draw_noise(batch_size, generator)` is the distribution's."""

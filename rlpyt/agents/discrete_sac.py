@@ -29,7 +29,8 @@ class ChoiceCritic(ActorCritic):
         with self.networks.autocast():
             return self.q_model(*rows)
 
-    def _of_actions(self, rows: AgentInputs, action: torch.Tensor, **n_models: int) -> torch.Tensor:
+    def q(self, rows: AgentInputs, action: torch.Tensor, **n_models: int) -> torch.Tensor:
+        """Return the values of actions, one-hot [..., A]."""
         if self._agent.values.n_outputs is None:
             return (self.all_q(rows) * action).sum(-1)
         return (self.all_q(rows) * action.unsqueeze(-1)).sum(-2)
@@ -38,6 +39,7 @@ class ChoiceCritic(ActorCritic):
 class TargetChoiceCritic(ChoiceCritic, TargetActorCritic):
     """The same of the targets, without gradient."""
 
+    q = torch.no_grad()(ChoiceCritic.q)
     all_q = torch.no_grad()(ChoiceCritic.all_q)
 
 

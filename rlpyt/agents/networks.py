@@ -14,14 +14,7 @@ from torch import nn
 
 from rlpyt.agents.action_masks import ActionMasks
 from rlpyt.core import AgentNetworks
-from rlpyt.models import (
-    Model,
-    RandomModule,
-    copy_streams,
-    join_replicas,
-    set_streams,
-    uses_prev_action,
-)
+from rlpyt.models import Model, RandomModule, join_replicas, uses_prev_action
 from rlpyt.models.utils import LayerFinder, move_weights
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple, namedarraytuple
 from rlpyt.types import AgentInputs, StateDict
@@ -200,10 +193,6 @@ class Networks(AgentNetworks):
         """Return tensors on the model's device."""
         return inputs if self.device.type == "cpu" else buffer_to(inputs, self.device)
 
-    def from_model(self, outputs: Buffer) -> Buffer:
-        """Return tensors on the CPU, where environments are."""
-        return outputs if self.device.type == "cpu" else buffer_to(outputs, "cpu")
-
     def autocast(self) -> AbstractContextManager[object]:
         """Return the context of the run's precision; held around a whole batch it saves the casts of the weights."""
         return self.compute.autocast(self.device)
@@ -299,10 +288,12 @@ class Networks(AgentNetworks):
     def rewinder(self) -> Callable[[], None]:
         """Return an undo function for random streams and buffers; see `rlpyt.core.AgentNetworks`."""
         networks = nn.ModuleList(self.modules())
-        streams, buffers = copy_streams(networks), [(buffer, buffer.clone()) for buffer in networks.buffers()]
+        streams = [(part, part.copy_stream()) for part in networks.modules() if isinstance(part, RandomModule)]
+        buffers = [(buffer, buffer.clone()) for buffer in networks.buffers()]
 
         def rewind() -> None:
-            set_streams(networks, streams)
+            for part, stream in streams:
+                part.set_stream(stream)
             for buffer, before in buffers:
                 buffer.copy_(before)
 

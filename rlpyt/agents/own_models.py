@@ -142,31 +142,40 @@ def new_model(agent: Agent) -> nn.Module:
 
     Of an agent with features it is these and the policy over them.
     """
+    model: nn.Module
+    if isinstance(agent, QpgPolicyAgent):
+        body = _new_body(agent)
+        model = ActorModel(body, _new_network(agent, "the policy"))
+        # The agent calls the encoder of the value beside the body.
+        readers = [body] if body.value_encoder is None else [body, body.value_encoder]
+    else:
+        model = _new_network(agent, "DefaultModelCls", with_layer=True, **_of_values(agent))
+        readers = [model]
+    if (masks := of_its_kind(agent).networks.masks) is not None:
+        for reader in readers:
+            masks.hide_from(reader)
+    return model
+
+
+def _new_network(agent: Agent, default: str, with_layer: bool = False, **further: int) -> nn.Module:
+    """Return a network of the class that the user gave, or of the default one, which messages call `default`.
+
+    The default class is told the recurrent layer `with_layer`; `further` is told beside the spaces.
+    """
     own, who = of_its_kind(agent), type(agent).__name__
-    body = _new_body(agent) if isinstance(agent, QpgPolicyAgent) else None
-    offered, of_class = own.make_env_to_model_kwargs(without_mask(agent.env_spaces)), own.ModelCls is None
-    if body is None:
-        offered = {**offered, **_of_values(agent)}
-    if not of_class:
+    offered = {**own.make_env_to_model_kwargs(without_mask(agent.env_spaces)), **further}
+    if own.ModelCls is not None:
         model = build_model(f"{who}: ModelCls", own.ModelCls, offered, own.model_kwargs)
     elif (DefaultModelCls := type(own).DefaultModelCls) is None:
         raise TypeError(f"{who}: ModelCls is None, and there is no DefaultModelCls; expected one of them.")
     else:
-        told = {name: getattr(own, x) for name, x in own.told_to_default.items()}
-        kwargs: Kwargs = {**told, **own.model_kwargs}
-        if body is None:
+        kwargs: Kwargs = {**{name: getattr(own, x) for name, x in own.told_to_default.items()}, **own.model_kwargs}
+        if with_layer:
             kwargs = _with_layer(agent, DefaultModelCls, kwargs)
-        what = "DefaultModelCls" if body is None else "the policy"
-        model = build_model(f"{who}: {what}", DefaultModelCls, offered, kwargs)
-    # One of the user's may have been told the shape alone.
-    if not (of_class and "observation_space" in offered):
-        _fit_encoder(model, agent)
+        model = build_model(f"{who}: {default}", DefaultModelCls, offered, kwargs)
+    _fit_encoder(model, agent)
     drop_inputs(model)
-    if (masks := own.networks.masks) is not None:
-        masks.hide_from(body or model)
-        if body is not None and body.value_encoder is not None:
-            masks.hide_from(body.value_encoder)  # which the agent calls beside the body
-    return model if body is None else ActorModel(body, model)
+    return model
 
 
 def _of_values(agent: Agent) -> Kwargs:
@@ -176,6 +185,7 @@ def _of_values(agent: Agent) -> Kwargs:
 
 
 def _fit_encoder(model: nn.Module, agent: Agent) -> None:
+    # A model may have been told the shape of observations alone.
     if isinstance(model, Model) and isinstance(model.encoder, Encoder):
         model.encoder.fit_to(without_mask(agent.env_spaces).observation)
 
@@ -286,9 +296,9 @@ def _shapes(x: Buffer) -> str:
     return f"{list(x.shape)} {str(x.dtype).removeprefix('torch.')}"
 
 
-def refuse(who: str, given: Buffer, expected: str, advice: str = "Let its forward return this.") -> NoReturn:
+def refuse(who: str, given: Buffer, expected: str) -> NoReturn:
     """Raise ValueError for what a model gave for three rows."""
-    raise ValueError(f"{who} gave {described(given)} for 3 rows; expected {expected}. {advice}")
+    raise ValueError(f"{who} gave {described(given)} for 3 rows; expected {expected}. Let its forward return this.")
 
 
 def shape_of(x: Any) -> tuple[int, ...]:

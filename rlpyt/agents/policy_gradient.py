@@ -24,18 +24,11 @@ from rlpyt.utils.arguments import named_arguments
 
 
 class AgentInfo(NamedArrayTuple):
-    """Record of a feed-forward agent beside every action."""
+    """Record beside every action; of a recurrent agent also its state before the row, [B, N, H] leaves."""
 
     dist_info: Buffer
     value: Buffer
-
-
-class AgentInfoRnn(NamedArrayTuple):
-    """Record of a recurrent agent: also its state before the row, [B, N, H] leaves."""
-
-    dist_info: Buffer
-    value: Buffer
-    prev_rnn_state: Buffer
+    prev_rnn_state: Buffer = None
 
 
 @dataclass(kw_only=True, eq=False)
@@ -82,8 +75,7 @@ class PgAgent(ValueHeadSettings, BaseAgent, PolicyAgent):
 
     def agent_info(self, output: tuple[Buffer, torch.Tensor]) -> NamedArrayTuple:
         """Return distribution parameters and value."""
-        dist_info, value = output[0], self.values.mean(output[1])
-        return AgentInfoRnn(dist_info, value, None) if self.recurrent else AgentInfo(dist_info, value)
+        return AgentInfo(output[0], self.values.mean(output[1]))
 
 
 @dataclass(kw_only=True, eq=False)

@@ -186,7 +186,6 @@ class PopulationAgent(BaseAgent, PopulationPolicyAgent):
                 output,
                 f"a tensor {list(expected)}: scores of actions, or numbers for the bounds of a Box; or the discrete "
                 "actions themselves, as integers from 0",
-                "Let its forward return it.",
             )
         # Not `parameters_to_vector`, as a parameter that is a slice has no view of one dimension.
         parameters = torch.cat([x.detach().reshape(-1) for x in self.model.parameters()])

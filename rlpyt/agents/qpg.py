@@ -51,17 +51,14 @@ class ActorCritic:
             seen = x if body.value_encoder is None else x[..., : body.output_size]
             return self.model.pi(seen, rows.prev_action, rows.prev_reward)
 
-    def q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
+    def q(self, rows: AgentInputs, action: torch.Tensor, **n_models: int) -> torch.Tensor:
         """Return the values of actions [..., A], in units of the bounds, at rows of features; see `QpgPolicyAgent`."""
-        return self._of_actions(rows, action)
+        with self.networks.autocast():
+            return self.q_model(*rows, self._agent.distribution.rest_fixed(action), **n_models)
 
     def first_q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
         """Return the values of the first network. Where the networks take `n_models`, no other is computed."""
-        return self._of_actions(rows, action, **({"n_models": 1} if takes_n_models(self.q_model) else {}))[0]
-
-    def _of_actions(self, rows: AgentInputs, action: torch.Tensor, **n_models: int) -> torch.Tensor:
-        with self.networks.autocast():
-            return self.q_model(*rows, self._agent.distribution.rest_fixed(action), **n_models)
+        return self.q(rows, action, **({"n_models": 1} if takes_n_models(self.q_model) else {}))[0]
 
     @contextmanager
     def evaluating(self, *, pi: bool = False, q: bool = False) -> Iterator[None]:

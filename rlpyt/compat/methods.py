@@ -93,6 +93,7 @@ OLD_METHODS = _table(
         "collect_evaluation",
     ),
     ("Distribution", "log_prob(self, action, dist_info) does that now.", "log_likelihood"),
+    ("Distribution", "encode(self, action) does that now.", "to_onehot"),
     (
         "Distribution",
         "sample(self, dist_info, noise) and log_prob(self, action, dist_info) do that now.",

@@ -14,7 +14,8 @@ from rlpyt.distributions.base import flatten_action, shape_action
 from rlpyt.old_rlpyt import tells_old_attributes
 from rlpyt.utils.arguments import SuggestsArguments
 
-_LARGEST = float(np.finfo(np.float32).max)
+_LARGEST = 1e36
+"""Bounds from here on stand for infinity: noise of some standard deviations beyond them is no float32 any more."""
 
 
 @tells_old_attributes
@@ -58,8 +59,6 @@ class ActionUnits(SuggestsArguments):
         """Number of dimensions that are not fixed."""
         self.log_scale = sum(math.log(scale[i]) for i in free)
         """Sum of log scale over the free dimensions. log p(action) = log p(x) - log_scale."""
-        # Noise of some standard deviations beyond such bounds is no float32 any more.
-        self._may_overflow = any(abs(c) + 100 * s > _LARGEST for c, s in zip(center, scale, strict=True))
         units = torch.tensor(center), torch.tensor(scale), torch.tensor(free, dtype=torch.int64)
         self._units = {torch.device("cpu"): units}
 
@@ -69,7 +68,7 @@ class ActionUnits(SuggestsArguments):
 
         Raises:
             TypeError: if the space is no Box.
-            ValueError: if a bound is infinite, or the largest number of float32, which stands for infinity.
+            ValueError: if a bound is infinite, or from 1e36 on, which stands for infinity.
         """
         if not isinstance(space, spaces.Box):
             raise TypeError(
@@ -81,8 +80,9 @@ class ActionUnits(SuggestsArguments):
         bounded = (low > -_LARGEST) & (low <= high) & (high < _LARGEST)
         if not bounded.all():
             raise ValueError(
-                f"Scaling actions to their bounds: got low {space.low} and high {space.high}; expected finite numbers, "
-                "low <= high, in every dimension, because the bounds set the range of exploration. "
+                f"Scaling actions to their bounds: got low {space.low} and high {space.high}; expected finite numbers "
+                f"below {_LARGEST:g} in size, low <= high, in every dimension, because the bounds set the range of "
+                "exploration. "
                 "Leave out gymnasium.wrappers.ClipAction, which takes the bounds away: actions are clipped to them "
                 "here. Where the environment itself has no bounds, give its action_space some: "
                 "gymnasium.wrappers.TransformAction(env, lambda action: action, Box(-1, 1, (n,)))."
@@ -106,20 +106,13 @@ class ActionUnits(SuggestsArguments):
     def encode(self, action: torch.Tensor) -> torch.Tensor:
         """Return actions [..., *shape] as float32 x [..., A]."""
         center, scale, _ = self._units_on(action.device)
-        x = flatten_action(action, self.shape)
-        if self._may_overflow:
-            unit = torch.where(scale > 0, scale, 1.0)
-            return self.rest_fixed(x / unit - center / unit)
-        x = x - center
+        x = flatten_action(action, self.shape) - center
         return x / scale if self.n_free == self.dim else self.rest_fixed(x) / torch.where(scale > 0, scale, 1.0)
 
     def decode(self, x: torch.Tensor) -> torch.Tensor:
         """Return x [..., A] as actions [..., *shape] of the environment."""
         center, scale, _ = self._units_on(x.device)
-        action = torch.addcmul(center, x, scale)
-        if self._may_overflow:
-            action = action.clamp(-_LARGEST, _LARGEST)
-        return shape_action(action, self.shape)
+        return shape_action(torch.addcmul(center, x, scale), self.shape)
 
     def rest_fixed(self, x: torch.Tensor) -> torch.Tensor:
         """Return x [..., A] with 0 in the fixed dimensions, as `encode` returns taken actions."""

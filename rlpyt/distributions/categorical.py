@@ -9,7 +9,7 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike
 
 from rlpyt.distributions.base import Distribution, flatten_action, shape_action
-from rlpyt.functional import from_onehot, to_onehot
+from rlpyt.functional import to_onehot
 from rlpyt.namedarraytuple import NamedArrayTuple
 
 
@@ -39,17 +39,9 @@ class Categorical(Distribution[DistInfoLogits]):
     def __init__(self, dim: int) -> None:
         self.dim = dim
 
-    def to_onehot(self, action: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Return actions [...] as one-hot vectors [..., dim]."""
-        return to_onehot(action, self.dim, dtype)
-
-    def from_onehot(self, onehot: torch.Tensor) -> torch.Tensor:
-        """Return one-hot vectors [..., dim] as actions [...]."""
-        return from_onehot(onehot)
-
     def encode(self, action: torch.Tensor) -> torch.Tensor:
         """Return actions as one-hot float32 [..., dim]."""
-        return self.to_onehot(action)
+        return to_onehot(action, self.dim, torch.float32)
 
     def draw_noise(self, batch_size: int, generator: torch.Generator) -> torch.Tensor:
         """Return standard Gumbel noise [batch_size, dim]."""
@@ -113,19 +105,10 @@ class MultiCategorical(Distribution[DistInfoLogits]):
         rows = [F.pad(row, (0, width - row.shape[-1]), value=-torch.inf) for row in x.split(self.dims, -1)]
         return DistInfoLogits(torch.stack(rows, -2))
 
-    def to_onehot(self, action: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Return actions [..., n] as concatenated one-hot vectors, [..., sum(dims)]."""
-        choices = zip(flatten_action(action, self.shape).unbind(-1), self.dims, strict=True)
-        return torch.cat([to_onehot(choice, dim, dtype) for choice, dim in choices], -1)
-
-    def from_onehot(self, onehot: torch.Tensor) -> torch.Tensor:
-        """Return concatenated one-hot vectors, [..., sum(dims)], as actions [..., n]."""
-        action = torch.stack([from_onehot(x) for x in onehot.split(self.dims, -1)], -1)
-        return shape_action(action, self.shape)
-
     def encode(self, action: torch.Tensor) -> torch.Tensor:
-        """Return actions as one-hot float32 [..., sum(dims)]."""
-        return self.to_onehot(action)
+        """Return actions as concatenated one-hot vectors, float32 [..., sum(dims)]."""
+        choices = zip(flatten_action(action, self.shape).unbind(-1), self.dims, strict=True)
+        return torch.cat([to_onehot(choice, dim, torch.float32) for choice, dim in choices], -1)
 
     def draw_noise(self, batch_size: int, generator: torch.Generator) -> torch.Tensor:
         """Return standard Gumbel noise [batch_size, n, max(dims)]."""

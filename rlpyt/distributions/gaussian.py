@@ -51,8 +51,14 @@ class Gaussian(ActionUnits, Distribution[DistInfoStd]):
         return log_std.sum(-1) + (self.log_scale + 0.5 * self.n_free * math.log(2 * math.pi * math.e))
 
     def kl(self, old: DistInfoStd, new: DistInfoStd) -> torch.Tensor:
-        """Return KL(old || new), [...]; it does not depend on the units."""
-        return gaussian_kl(self._free(old), self._free(new))
+        """Return KL(old || new), [...]; it does not depend on the units.
+
+        sum_i (log std_new - log std_old + (std_old^2 + (mean_old - mean_new)^2) / (2 std_new^2) - 1/2)
+        """
+        old, new = self._free(old), self._free(new)
+        log_ratio = new.log_std - old.log_std
+        z = (old.mean - new.mean) * torch.exp(-new.log_std)
+        return (log_ratio + 0.5 * (torch.exp(-2 * log_ratio) + z.square() - 1)).sum(-1)
 
     def _free(self, dist_info: DistInfoStd) -> DistInfoStd:
         return DistInfoStd(self.of_free(dist_info.mean), self.of_free(dist_info.log_std))
@@ -65,13 +71,3 @@ def gaussian_log_prob(x: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor
     """
     z = (x - mean) * torch.exp(-log_std)
     return -(0.5 * z.square() + log_std).sum(-1) - 0.5 * x.shape[-1] * math.log(2 * math.pi)
-
-
-def gaussian_kl(old: DistInfoStd, new: DistInfoStd) -> torch.Tensor:
-    """Return KL(old || new), [...], of diagonal Gaussians over [..., A].
-
-    sum_i (log std_new - log std_old + (std_old^2 + (mean_old - mean_new)^2) / (2 std_new^2) - 1/2)
-    """
-    log_ratio = new.log_std - old.log_std
-    z = (old.mean - new.mean) * torch.exp(-new.log_std)
-    return (log_ratio + 0.5 * (torch.exp(-2 * log_ratio) + z.square() - 1)).sum(-1)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 
 from rlpyt.distributions.action_units import ActionUnits
-from rlpyt.distributions.gaussian import DistInfoStd, gaussian_kl, gaussian_log_prob
+from rlpyt.distributions.gaussian import DistInfoStd, gaussian_log_prob
 
 
 class SquashedGaussian(ActionUnits):
@@ -18,35 +17,16 @@ class SquashedGaussian(ActionUnits):
         u = mean + std * noise,    noise ~ N(0, I),    x = tanh(u),    action = center + scale * x
         log p(x) = log N(u; mean, std) - sum_i log(1 - tanh(u_i)^2)
 
-    The entropy has no closed form. Densities are over the free dimensions (see `ActionUnits`).
-
-    Args:
-        dim: see `ActionUnits`, also for the next three.
-        center: the action at x = 0.
-        scale: size of one unit in the environment.
-        shape: of an action.
-        min_log_std: log_std is clamped from below to it, as in the reference implementation of SAC.
-        max_log_std: log_std is clamped from above to it.
+    The entropy has no closed form. Densities are over the free dimensions; see `ActionUnits`, also for the arguments.
+    log_std is clamped to [-20, 2], as in the reference implementation of SAC.
 
     Source: Haarnoja et al. 2018, arXiv:1801.01290, appendix C.
     """
 
     DistInfo = DistInfoStd
 
-    def __init__(
-        self,
-        dim: int,
-        center: Sequence[float] | None = None,
-        scale: Sequence[float] | None = None,
-        shape: tuple[int, ...] | None = None,
-        min_log_std: float = -20.0,
-        max_log_std: float = 2.0,
-    ) -> None:
-        super().__init__(dim, center, scale, shape)
-        self.min_log_std, self.max_log_std = min_log_std, max_log_std
-
     def _gaussian(self, dist_info: DistInfoStd) -> DistInfoStd:
-        return DistInfoStd(dist_info.mean, dist_info.log_std.clamp(self.min_log_std, self.max_log_std))
+        return DistInfoStd(dist_info.mean, dist_info.log_std.clamp(-20.0, 2.0))
 
     def sample(self, dist_info: DistInfoStd, noise: torch.Tensor) -> torch.Tensor:
         """Return the actions [..., *shape] that the noise selects."""
@@ -77,11 +57,6 @@ class SquashedGaussian(ActionUnits):
         limit = 1 - torch.finfo(mean.dtype).eps
         u = self.of_free(self.encode(action)).clamp(-limit, limit).atanh()
         return gaussian_log_prob(u, mean, log_std) - log_det_tanh(u) - self.log_scale
-
-    def kl(self, old: DistInfoStd, new: DistInfoStd) -> torch.Tensor:
-        """Return KL(old || new), [...]. It is the KL of the Gaussians, because tanh and units cancel."""
-        old, new = (DistInfoStd(*map(self.of_free, self._gaussian(info))) for info in (old, new))
-        return gaussian_kl(old, new)
 
 
 def log_det_tanh(u: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,7 @@ from rlpyt.models.ensemble import EnsembleLayerNorm, EnsembleLinear, EnsembleMlp
 from rlpyt.models.iqn import IqnModel, Quantiles, TauSource
 from rlpyt.models.layers import LAYERS
 from rlpyt.models.mlp import MlpModel, OutputLinear
-from rlpyt.models.noise import Dropout, NoisyLinear, RandomModule, Stream, copy_streams, draw_randomness, set_streams
+from rlpyt.models.noise import Dropout, NoisyLinear, RandomModule, draw_randomness
 from rlpyt.models.pg import PgModel, PolicyModel
 from rlpyt.models.pixels import PixelConv2d
 from rlpyt.models.presets import (
@@ -113,10 +113,7 @@ __all__ = [
     # functions
     "uses_prev_action",
     "takes_n_models",
-    "Stream",
-    "copy_streams",
     "draw_randomness",
-    "set_streams",
     "join_replicas",
     "conv2d_output_shape",
     "init_orthogonal",

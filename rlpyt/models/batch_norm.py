@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from rlpyt.models.ensemble import EnsembleLinear, EnsembleModel, UnitLinear, first
-from rlpyt.models.mlp import Nonlinearity
 from rlpyt.models.running_mean_std import BatchStatistics
 from rlpyt.models.utils import as_sizes
 
@@ -119,7 +118,6 @@ class BatchNormModel(EnsembleModel):
         input_size: number of input features.
         hidden_sizes: of the hidden layers.
         output_size: number of outputs.
-        nonlinearity: called once per hidden layer.
         momentum: see `EnsembleBatchNorm`.
         warmup: see `EnsembleBatchNorm`; None is plain batch normalisation.
 
@@ -132,7 +130,6 @@ class BatchNormModel(EnsembleModel):
         input_size: int,
         hidden_sizes: int | Sequence[int] | None,
         output_size: int | None = None,
-        nonlinearity: Nonlinearity = nn.ReLU,
         momentum: float = 0.01,
         warmup: int | None = 100_000,
     ) -> None:
@@ -140,7 +137,7 @@ class BatchNormModel(EnsembleModel):
         norms = [EnsembleBatchNorm(n_models, size, momentum, warmup=warmup) for size in sizes]
         layers: list[nn.Module] = [norms[0]]
         for (n_in, n_out), norm in zip(pairwise(sizes), norms[1:], strict=True):
-            layers += [EnsembleLinear(n_models, n_in, n_out), nonlinearity(), norm]
+            layers += [EnsembleLinear(n_models, n_in, n_out), nn.ReLU(), norm]
         super().__init__(n_models, layers, sizes[-1], output_size)
 
 
@@ -157,7 +154,6 @@ class XqcModel(EnsembleModel):
         input_size: number of input features.
         hidden_sizes: of the hidden layers; the paper has four, of 256 for policies and of 512 for values.
         output_size: number of outputs.
-        nonlinearity: called once per hidden layer.
         momentum: see `EnsembleBatchNorm`.
 
     Source: Palenicek et al. 2025, arXiv:2509.25174.
@@ -169,14 +165,13 @@ class XqcModel(EnsembleModel):
         input_size: int,
         hidden_sizes: int | Sequence[int] | None,
         output_size: int | None = None,
-        nonlinearity: Nonlinearity = nn.ReLU,
         momentum: float = 0.01,
     ) -> None:
         sizes = [input_size, *as_sizes(hidden_sizes)]
         layers: list[nn.Module] = [EnsembleBatchNorm(n_models, input_size, momentum, warmup=None, shift=False)]
         for n_in, n_out in pairwise(sizes):
             norm = EnsembleBatchNorm(n_models, n_out, momentum, warmup=None)
-            layers += [UnitLinear(n_models, n_in, n_out), norm, nonlinearity()]
+            layers += [UnitLinear(n_models, n_in, n_out), norm, nn.ReLU()]
         super().__init__(n_models, layers, sizes[-1])
         if output_size is not None:
             self.layers.append(UnitLinear(n_models, sizes[-1], output_size, keep_float32=True, bias=True))

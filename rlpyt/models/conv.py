@@ -129,10 +129,16 @@ class Conv2dModel(nn.Sequential):
 
     def conv_out_size(self, h: int, w: int) -> int:
         """Return the number of features of images of this height and width."""
-        for layer in self:
-            if isinstance(layer, nn.Conv2d | nn.MaxPool2d):
-                h, w = conv2d_output_shape(h, w, layer.kernel_size, layer.stride, layer.padding)  # type: ignore[arg-type]
+        h, w = _size_after(self, h, w)
         return self.out_channels * h * w
+
+
+def _size_after(layers: nn.Sequential, h: int, w: int) -> tuple[int, int]:
+    """Return height and width after convolutions and poolings."""
+    for layer in layers:
+        if isinstance(layer, nn.Conv2d | nn.MaxPool2d):
+            h, w = conv2d_output_shape(h, w, layer.kernel_size, layer.stride, layer.padding)  # type: ignore[arg-type]
+    return h, w
 
 
 class SpectralConv2d(nn.Conv2d):
@@ -168,13 +174,7 @@ class SpectralConv2d(nn.Conv2d):
 
 
 class ResidualConvBlock(nn.Module):
-    """x + conv(f(conv(f(x)))), over kernels of 3 x 3, of images [B, C, height, width].
-
-    Args:
-        channels: C.
-        nonlinearity: f.
-        spectral_norm: whether both are a `SpectralConv2d`.
-    """
+    """x + conv(f(conv(f(x)))) of images [B, C, height, width]; f is the nonlinearity, and kernels are 3 x 3."""
 
     def __init__(self, channels: int, nonlinearity: Nonlinearity = nn.ReLU, spectral_norm: bool = False) -> None:
         super().__init__()
@@ -236,9 +236,7 @@ class ResidualConvModel(nn.Sequential):
 
     def conv_out_size(self, h: int, w: int) -> int:
         """Return the number of features of images of this height and width; 0 if nothing of them is left."""
-        for layer in self:
-            if isinstance(layer, nn.Conv2d | nn.MaxPool2d):
-                h, w = conv2d_output_shape(h, w, layer.kernel_size, layer.stride, layer.padding)  # type: ignore[arg-type]
+        h, w = _size_after(self, h, w)
         return self.out_channels * (h * w if self._pool_to is None or not h * w else self._pool_to**2)
 
 

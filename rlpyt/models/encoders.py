@@ -19,7 +19,7 @@ from torch import nn
 from rlpyt.functional import to_onehot
 from rlpyt.models.conv import Conv2dHeadModel, ConvSettings
 from rlpyt.models.mlp import Nonlinearity
-from rlpyt.models.pixels import PixelConv2d, match_divisor
+from rlpyt.models.pixels import PixelConv2d
 from rlpyt.models.running_mean_std import RunningMeanStdModel
 from rlpyt.models.utils import as_sizes
 from rlpyt.namedarraytuple import Buffer
@@ -52,7 +52,7 @@ class Encoder(nn.Module, ABC, Generic[Obs]):
         return []
 
     def fit_to(self, space: Space) -> None:
-        """Take in what a new encoder must know of the space beside its shape: the scale of uint8.
+        """Take in what a new encoder must know of the space beside its shape: the scale of its images.
 
         A scale that the model has set itself stays, and so does that of weights that it has loaded.
         """
@@ -61,43 +61,28 @@ class Encoder(nn.Module, ABC, Generic[Obs]):
 class VectorEncoder(Encoder[torch.Tensor]):
     """Encoder that flattens numbers to float32 as they are, with an optional normalisation.
 
-    Weights that were trained while uint8 was divided by 255 here go on with that: the state of such an encoder has no
-    `divisor`, and one that loads it divides by 255.
-
     Args:
         shape: of one observation.
         rms: running statistics that normalise the flat vector; None does not normalise.
     """
-
-    divisor: torch.Tensor | None
-    """What observations are divided by, of an encoder of uint8: 1, or 255 with weights from before."""
 
     def __init__(self, shape: Sequence[int], rms: RunningMeanStdModel | None = None) -> None:
         super().__init__()
         self._shape, self._ndim = tuple(shape), len(shape)
         self.output_size = math.prod(shape)
         self.rms = rms
-        self.register_buffer("divisor", None)
-        self._is_from_before = False  # whether it has weights without a divisor
 
     def reading(self) -> list[str]:
         """Return the shape if it is flattened, and the number of inputs."""
         flattened = f"{list(self._shape)} flattened to " if self._ndim > 1 else ""
-        divided = "" if self.divisor is None or self.divisor == 1 else f" divided by {self.divisor:g}"
-        return [f"{flattened}{self.output_size:,} numbers{divided}{'' if self.rms is None else ' normalised'}"]
-
-    def fit_to(self, space: Space) -> None:
-        """Note in the state that uint8 is used as it is, or as by the weights that were loaded."""
-        if self.divisor is None and isinstance(space, spaces.Box) and space.dtype == np.uint8:
-            self.divisor = torch.tensor(255.0 if self._is_from_before else 1.0)
+        return [f"{flattened}{self.output_size:,} numbers{'' if self.rms is None else ' normalised'}"]
 
     def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *rest: Buffer) -> None:
-        self._is_from_before = f"{prefix}divisor" not in state_dict
-        match_divisor(self.divisor, 1.0, state_dict, prefix, errors=rest[-1])
+        state_dict.pop(f"{prefix}divisor", None)  # 1, which an encoder of uint8 had once
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _flat(self, observation: torch.Tensor) -> torch.Tensor:
-        x = observation.float() if self.divisor is None else observation / self.divisor
+        x = observation.float()
         if self._ndim == 1:
             return x
         return x.flatten(-self._ndim) if self._ndim else x.unsqueeze(-1)
@@ -260,9 +245,7 @@ def make_encoder(
             )
         case spaces.Box():
             rms = RunningMeanStdModel((math.prod(space.shape),)) if normalize_observation else None
-            encoder = VectorEncoder(space.shape, rms)
-            encoder.fit_to(space)
-            return encoder
+            return VectorEncoder(space.shape, rms)
         case spaces.MultiBinary():
             return VectorEncoder(space.shape)
         case spaces.Discrete() | spaces.MultiDiscrete():

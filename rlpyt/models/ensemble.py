@@ -160,14 +160,7 @@ class EnsembleMlpModel(EnsembleModel):
 def affine(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, keep_float32: bool = False
 ) -> torch.Tensor:
-    """Return x @ weight + bias for each of N; with `keep_float32` computed in float32 under autocast too.
-
-    Args:
-        x: [N, M, in_features].
-        weight: [N, in_features, out_features].
-        bias: [N, 1, out_features]; None is none.
-        keep_float32: see `EnsembleLinear`.
-    """
+    """Return x @ weight + bias for each of N, [N, M, out_features]; see `EnsembleLinear` for `keep_float32`."""
     if keep_float32 and torch.is_autocast_enabled(x.device.type):
         with torch.autocast(x.device.type, enabled=False):
             return affine(x.float(), weight, bias)

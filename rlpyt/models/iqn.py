@@ -75,7 +75,6 @@ class IqnModel(QModel):
 
     Args:
         observation_space: see `QModel`, also for all arguments up to `normalize_observation`.
-        n_atoms: must be None; the fractions take its place.
         n_tau: number of random fractions in updates, of the network and of its target. They also choose the next
             action.
         n_acting_tau: number of fractions in acting, the midpoints of equal parts. The paper draws K = 32 at random,
@@ -86,7 +85,7 @@ class IqnModel(QModel):
             fractions independently.
 
     Raises:
-        TypeError: if the action space is not Discrete, or `n_atoms` is given.
+        TypeError: if the action space is not Discrete.
         ValueError: if n_tau or n_acting_tau is below 1.
 
     Source: Dabney et al. 2018, arXiv:1806.06923, section 3; defaults of its section 4.
@@ -106,7 +105,6 @@ class IqnModel(QModel):
         head_sizes: int | Sequence[int] | None = None,
         dueling: bool = False,
         noisy: bool = False,
-        n_atoms: None = None,
         recurrent: str | None = None,
         rnn_size: int = 512,
         normalize_observation: bool = False,
@@ -115,11 +113,6 @@ class IqnModel(QModel):
         n_cosines: int = 64,
         stratified: bool = False,
     ) -> None:
-        if n_atoms is not None:
-            raise TypeError(
-                f"IqnModel: got n_atoms={n_atoms}; expected none, because there are as many quantiles as fractions. "
-                "Give n_tau and n_acting_tau, or take a QModel."
-            )
         super().__init__(
             observation_space,
             action_space,

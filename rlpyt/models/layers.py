@@ -27,11 +27,7 @@ LAYERS: dict[str, Callable[..., EnsembleModel]] = {
 
 
 class SingleModel(nn.Module):
-    """One network of a kind that is made of ensembles: [..., input_size] becomes [..., output_size].
-
-    Args:
-        ensemble: of one network.
-    """
+    """One network of a kind that is made of ensembles, of one: [..., input_size] becomes [..., output_size]."""
 
     def __init__(self, ensemble: EnsembleModel) -> None:
         super().__init__()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -29,18 +28,6 @@ class RandomModule(nn.Module, ABC):
 
     def set_stream(self, stream: Stream) -> None:
         """Set the stream to the state of a copy."""
-
-
-def copy_streams(module: nn.Module) -> list[Stream]:
-    """Return copies of the own streams of all random modules of a network."""
-    return [part.copy_stream() for part in module.modules() if isinstance(part, RandomModule)]
-
-
-def set_streams(module: nn.Module, streams: Sequence[Stream]) -> None:
-    """Set the streams of a network to the states of copies."""
-    parts = [part for part in module.modules() if isinstance(part, RandomModule)]
-    for part, stream in zip(parts, streams, strict=True):
-        part.set_stream(stream)
 
 
 def draw_randomness(module: nn.Module, generator: torch.Generator | None) -> None:
@@ -110,7 +97,6 @@ class NoisyLinear(RandomModule):
     Args:
         in_features: size of x.
         out_features: size of y.
-        sigma_init: initial sigma times sqrt(in_features).
         keep_float32: whether to compute in float32 under autocast too, as an output layer does.
 
     Source: Fortunato et al. 2018, arXiv:1706.10295, section 3, factorised noise.
@@ -119,12 +105,10 @@ class NoisyLinear(RandomModule):
     input_noise: torch.Tensor
     output_noise: torch.Tensor
 
-    def __init__(
-        self, in_features: int, out_features: int, sigma_init: float = 0.5, keep_float32: bool = False
-    ) -> None:
+    def __init__(self, in_features: int, out_features: int, keep_float32: bool = False) -> None:
         super().__init__()
         self.in_features, self.out_features, self.keep_float32 = in_features, out_features, keep_float32
-        bound, sigma = 1 / math.sqrt(in_features), sigma_init / math.sqrt(in_features)
+        bound, sigma = 1 / math.sqrt(in_features), 0.5 / math.sqrt(in_features)
         self.weight = nn.Parameter(torch.empty(out_features, in_features).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(out_features).uniform_(-bound, bound))
         self.weight_sigma = nn.Parameter(torch.full((out_features, in_features), sigma))

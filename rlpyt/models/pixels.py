@@ -13,31 +13,11 @@ from torch import nn
 from rlpyt.namedarraytuple import Buffer
 
 
-def match_divisor(
-    divisor: torch.Tensor | None, without: float, state_dict: dict[str, torch.Tensor], prefix: str, errors: list[str]
-) -> None:
-    """Let the state of a layer have a divisor where the layer has one, and none where it has none.
-
-    A state from before there were divisors has none, when all uint8 was divided by 255. `errors` get a sentence if the
-    layer, which without a divisor divides by `without`, would read observations by another scale than these weights.
-    """
-    name = f"{prefix}divisor"
-    if divisor is not None:
-        state_dict.setdefault(name, torch.tensor(255.0))
-    elif name in state_dict and (trained_with := state_dict.pop(name).item()) != without:
-        errors.append(
-            f"{name} is {trained_with:g}, what uint8 was divided by when these weights were trained, and this network "
-            f"would divide by {without:g}; expected the same. Declare the observation space with the bounds and the "
-            "dtype that it had then."
-        )
-
-
 class PixelConv2d(nn.Conv2d):
     """Convolution that reads uint8 as [0, 1], without a change of the image itself: value / 255, see `divide_by`."""
 
     divisor: torch.Tensor | None
-    """Upper bound of the images where it is not 255: a buffer, so that weights keep the scale they were trained with.
-    Those from before had no other than 255, and a state without the entry stands for that."""
+    """Upper bound of the images where it is not 255: a buffer, so that weights of another scale are refused."""
     is_loaded = False
     """Whether it has weights from elsewhere, of which the scale is a part."""
 
@@ -58,7 +38,15 @@ class PixelConv2d(nn.Conv2d):
         self.divisor = None if high == 255 else torch.tensor(float(high), device=self.weight.device)
 
     def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *rest: Buffer) -> None:
-        match_divisor(self.divisor, 255.0, state_dict, prefix, errors=rest[-1])
+        name, own = f"{prefix}divisor", 255 if self.divisor is None else self.divisor.item()
+        trained_with = float(state_dict.get(name, 255))
+        if trained_with != own:
+            errors: list[str] = rest[-1]
+            errors.append(
+                f"{name} is {trained_with:g}, what uint8 was divided by when these weights were trained, and this "
+                f"network would divide by {own:g}; expected the same. Declare the observation space with the bounds "
+                "and the dtype that it had then."
+            )
         self.is_loaded = True
         super()._load_from_state_dict(state_dict, prefix, *rest)
 

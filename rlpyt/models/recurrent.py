@@ -121,11 +121,7 @@ class RecurrentCore(nn.Module):
 
 
 class Pieces:
-    """The pieces of rows [T, B] in which no episode starts but at their beginning, as sequences of their own.
-
-    Args:
-        episode_start: [T, B] bool.
-    """
+    """The pieces of rows [T, B] in which no episode starts but at their beginning, as sequences of their own."""
 
     def __init__(self, episode_start: torch.Tensor) -> None:
         start = episode_start.cpu()

@@ -14,17 +14,11 @@ from rlpyt.models.utils import as_sizes
 
 
 class ResidualBlock(nn.Module):
-    """x + W_2 relu(W_1 norm(x)), of [n, M, size], with a hidden layer of `expansion` times the size.
+    """x + W_2 relu(W_1 norm(x)), of [n, M, size], with a hidden layer of 4 times the size."""
 
-    Args:
-        n_models: N.
-        size: of x.
-        expansion: hidden entries for each entry of x.
-    """
-
-    def __init__(self, n_models: int, size: int, expansion: int = 4) -> None:
+    def __init__(self, n_models: int, size: int) -> None:
         super().__init__()
-        up, down = (EnsembleLinear(n_models, *sizes) for sizes in ((size, expansion * size), (expansion * size, size)))
+        up, down = EnsembleLinear(n_models, size, 4 * size), EnsembleLinear(n_models, 4 * size, size)
         for layer in (up, down):  # He et al. 2015
             nn.init.normal_(layer.weight, std=math.sqrt(2 / layer.weight.shape[1]))
             nn.init.zeros_(layer.bias)
@@ -46,7 +40,6 @@ class SimbaModel(EnsembleModel):
         input_size: number of input features.
         hidden_sizes: one for each block, all the same; the paper has 128 for policies and (512, 512) for values.
         output_size: number of outputs.
-        expansion: see `ResidualBlock`.
 
     Raises:
         ValueError: if there is no block, or the sizes differ.
@@ -60,11 +53,10 @@ class SimbaModel(EnsembleModel):
         input_size: int,
         hidden_sizes: int | Sequence[int] | None,
         output_size: int | None = None,
-        expansion: int = 4,
     ) -> None:
         size, n_blocks = blocks_of(type(self), hidden_sizes)
         embedding = EnsembleLinear(n_models, input_size, size)
-        layers = [embedding, *(ResidualBlock(n_models, size, expansion) for _ in range(n_blocks))]
+        layers = [embedding, *(ResidualBlock(n_models, size) for _ in range(n_blocks))]
         super().__init__(n_models, [*layers, EnsembleLayerNorm(n_models, size)], size, output_size)
         for layer in (embedding, *([self.layers[-1]] if output_size is not None else [])):
             assert isinstance(layer, EnsembleLinear)
@@ -74,11 +66,7 @@ class SimbaModel(EnsembleModel):
 class Scaler(nn.Module):
     """Factors of [n, M, size], which begin as `start`; the parameters begin as `scale`, which sets how fast they learn.
 
-    Args:
-        n_models: N.
-        size: number of factors.
-        start: the factors at the start.
-        scale: the parameters at the start; an optimiser such as Adam moves them by steps of its learning rate.
+    An optimiser such as Adam moves the parameters by steps of its learning rate.
     """
 
     def __init__(self, n_models: int, size: int, start: float, scale: float) -> None:
@@ -94,39 +82,25 @@ class Scaler(nn.Module):
 class SphereEmbedding(nn.Module):
     """Inputs [n, M, input_size] as points of the unit sphere, [n, M, size].
 
-    A constant entry, `shift`, is added before an input is divided by its norm, so that its length is not lost.
-
-    Args:
-        n_models: N.
-        input_size: of the inputs.
-        size: of the points.
-        shift: the constant entry.
+    An entry of 3 is added before an input is divided by its norm, so that its length is not lost.
     """
 
-    def __init__(self, n_models: int, input_size: int, size: int, shift: float = 3.0) -> None:
+    def __init__(self, n_models: int, input_size: int, size: int) -> None:
         super().__init__()
-        self.shift = shift
         start = math.sqrt(2 / size)
         self.layers = nn.Sequential(UnitLinear(n_models, input_size + 1, size), Scaler(n_models, size, start, start))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the points."""
-        return F.normalize(self.layers(F.normalize(F.pad(x, (0, 1), value=self.shift), dim=-1)), dim=-1)
+        return F.normalize(self.layers(F.normalize(F.pad(x, (0, 1), value=3.0), dim=-1)), dim=-1)
 
 
 class SphereBlock(nn.Module):
-    """Points x on the unit sphere moved towards others: unit(x + alpha (unit(W_2 relu(s W_1 x)) - x)).
+    """Points x on the unit sphere moved towards others: unit(x + alpha (unit(W_2 relu(s W_1 x)) - x))."""
 
-    Args:
-        n_models: N.
-        size: of x.
-        alpha: at the start.
-        expansion: hidden entries for each entry of x.
-    """
-
-    def __init__(self, n_models: int, size: int, alpha: float, expansion: int = 4) -> None:
+    def __init__(self, n_models: int, size: int, alpha: float) -> None:
         super().__init__()
-        hidden, start = expansion * size, math.sqrt(2 / (expansion * size))
+        hidden, start = 4 * size, math.sqrt(2 / (4 * size))
         self.up, self.down = UnitLinear(n_models, size, hidden), UnitLinear(n_models, hidden, size)
         self.scaler = Scaler(n_models, hidden, start, start)
         self.alpha = Scaler(n_models, size, alpha, 1 / math.sqrt(size))
@@ -139,13 +113,7 @@ class SphereBlock(nn.Module):
 
 
 class SphereOutput(nn.Module):
-    """Outputs [n, M, output_size] of points [n, M, size]: W_2 (s W_1 x) + bias, in float32.
-
-    Args:
-        n_models: N.
-        size: of x.
-        output_size: number of outputs.
-    """
+    """Outputs [n, M, output_size] of points [n, M, size]: W_2 (s W_1 x) + bias, in float32."""
 
     def __init__(self, n_models: int, size: int, output_size: int) -> None:
         super().__init__()
@@ -170,8 +138,6 @@ class SimbaV2Model(EnsembleModel):
         input_size: number of input features.
         hidden_sizes: one for each block, all the same.
         output_size: number of outputs; None gives the points of the sphere.
-        expansion: see `SphereBlock`.
-        shift: see `SphereEmbedding`.
 
     Raises:
         ValueError: if there is no block, or the sizes differ.
@@ -185,12 +151,10 @@ class SimbaV2Model(EnsembleModel):
         input_size: int,
         hidden_sizes: int | Sequence[int] | None,
         output_size: int | None = None,
-        expansion: int = 4,
-        shift: float = 3.0,
     ) -> None:
         size, n_blocks = blocks_of(type(self), hidden_sizes)
-        layers: list[nn.Module] = [SphereEmbedding(n_models, input_size, size, shift)]
-        layers += [SphereBlock(n_models, size, 1 / (n_blocks + 1), expansion) for _ in range(n_blocks)]
+        layers: list[nn.Module] = [SphereEmbedding(n_models, input_size, size)]
+        layers += [SphereBlock(n_models, size, 1 / (n_blocks + 1)) for _ in range(n_blocks)]
         super().__init__(n_models, layers, size)
         if output_size is not None:
             self.layers.append(SphereOutput(n_models, size, output_size))

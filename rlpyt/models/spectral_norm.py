@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from rlpyt.models.ensemble import EnsembleLinear, EnsembleModel, affine, first
-from rlpyt.models.mlp import Nonlinearity
 from rlpyt.models.utils import as_sizes
 
 
@@ -60,7 +59,6 @@ class SpectralNormModel(EnsembleModel):
         input_size: number of input features.
         hidden_sizes: of the hidden layers.
         output_size: number of outputs.
-        nonlinearity: called once per hidden layer.
     """
 
     def __init__(
@@ -69,8 +67,7 @@ class SpectralNormModel(EnsembleModel):
         input_size: int,
         hidden_sizes: int | Sequence[int] | None,
         output_size: int | None = None,
-        nonlinearity: Nonlinearity = nn.ReLU,
     ) -> None:
         sizes = [input_size, *as_sizes(hidden_sizes)]
-        layers = [(SpectralLinear(n_models, *pair), nonlinearity()) for pair in pairwise(sizes)]
+        layers = [(SpectralLinear(n_models, *pair), nn.ReLU()) for pair in pairwise(sizes)]
         super().__init__(n_models, [x for pair in layers for x in pair], sizes[-1], output_size)

@@ -39,9 +39,10 @@ from rlpyt.agents import (
     SacAgent,
     Td3Agent,
 )
-from rlpyt.spaces import EnvSpaces, random_value
+from rlpyt.spaces import EnvSpaces
 from rlpyt.types import AgentInputs
-from rlpyt.utils.arrays import buffer_from_example
+from rlpyt.utils.arrays import buffer_func
+from tests.random_kit import random_rows
 
 OBSERVATIONS: dict[str, spaces.Space[Any]] = {
     "vector": spaces.Box(-1, 1, (3,), np.float32),
@@ -200,12 +201,6 @@ def spaces_of(kind: str) -> EnvSpaces:
 
 def random_inputs(env_spaces: EnvSpaces, *lead: int, seed: int = 0) -> AgentInputs:
     """Return random observations, actions and rewards [*lead, ...] as numpy."""
-    rng = np.random.default_rng(seed)
-    example = AgentInputs(
-        random_value(env_spaces.observation, rng), random_value(env_spaces.action, rng), np.float32(0)
-    )
-    inputs = buffer_from_example(example, lead)
-    for index in np.ndindex(*lead):
-        observation, action = random_value(env_spaces.observation, rng), random_value(env_spaces.action, rng)
-        inputs[index] = (observation, action, np.float32(rng.normal()))
-    return inputs
+    observation, action = (random_rows(space, *lead, seed=seed) for space in env_spaces)
+    reward = np.random.default_rng(seed).normal(size=lead).astype(np.float32)
+    return AgentInputs(buffer_func(observation, torch.Tensor.numpy), buffer_func(action, torch.Tensor.numpy), reward)

@@ -6,15 +6,12 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import pytest
 import torch
 
-from rlpyt.agents import CategoricalPgAgent, DqnAgent, PgAgent, PqnAgent, QpgAgent
+from rlpyt.agents import CategoricalPgAgent
 from rlpyt.spaces import EnvSpaces
-from rlpyt.utils.arrays import buffer_leaves, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
-from tests.agents.agent_kinds import ONE_OF_A_KIND, Sampled, make_agent, random_inputs, spaces_of
-from tests.pairs import crossed
+from tests.agents.agent_kinds import Sampled
 
 B = 2
 
@@ -60,44 +57,3 @@ def test_an_update_between_batches_is_seen_and_training_after_acting_has_gradien
     agent.train_mode(0)
     agent(*inputs)[1].sum().backward()
     assert all(p.grad is not None for name, p in agent.model.named_parameters() if "policy" not in name)
-
-
-def assert_float32(tree: Any) -> None:
-    """Hold numbers to float32, and to digits that bfloat16 has not."""
-    for leaf in buffer_leaves(tree):
-        assert leaf.dtype == torch.float32
-        if leaf.any():  # log_std of a new Gaussian policy is 0
-            assert not torch.equal(leaf, leaf.bfloat16().float())
-
-
-@pytest.mark.parametrize(("kind", "mode"), crossed(ONE_OF_A_KIND, ["sample", "eval"], strength=1))
-def test_what_an_agent_acts_and_learns_by_is_float32(kind, mode):
-    """Q-values, values, distribution parameters, recurrent states, in training's environments and in evaluation's."""
-    agent, inputs = make_agent(kind), torchify_buffer(random_inputs(spaces_of(kind), 5))
-    agent.to_device(ComputeSettings(precision="bfloat16"))
-    sampled = Sampled(agent, 5, seed=1, n_eval=5)
-    (sampled.begin if mode == "sample" else sampled.begin_evaluation)(1)
-    outputs: list[Any] = []
-    q_values: Any = agent.q_values if isinstance(agent, DqnAgent) else None
-
-    def watched(output: Any) -> torch.Tensor:
-        outputs.append(output)
-        return q_values(output)
-
-    if q_values is not None:
-        agent.head.read = watched
-    with agent.autocast():
-        sampled.step(*inputs)  # the recurrent state before the first step is zero
-        info = sampled.step(*inputs).agent_info
-        assert_float32(info)
-        if isinstance(agent, PgAgent):
-            assert_float32(sampled.value(*inputs))
-    if q_values is not None:
-        q = q_values(outputs[-1])
-        assert torch.equal(info.value, q.amax(-1)) if isinstance(agent, PqnAgent) else torch.equal(info.q, q)
-    if isinstance(agent, QpgAgent):
-        agent.train_mode(0)
-        rows, target_rows = agent.features(*inputs), agent.target_features(*inputs)
-        actions = torch.rand(5, agent.distribution.dim) * 2 - 1
-        assert_float32(agent.pi(rows))
-        assert_float32((agent.q(rows, actions), agent.first_q(rows, actions), agent.target_q(target_rows, actions)))

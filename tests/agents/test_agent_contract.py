@@ -6,13 +6,12 @@ import pickle
 from itertools import product
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from rlpyt.agents import DqnAgent, PgAgent, QpgAgent
 from rlpyt.distributions import Categorical
-from rlpyt.spaces import null_value, to_env
+from rlpyt.testing import check_agent
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.shared_memory import dumps
@@ -74,31 +73,8 @@ def quieten(*agents: Any) -> None:
         agent.now._noisy_layers = []
 
 
-def test_step_gives_actions_in_row_form(agent, kind):
-    action, agent_info = agent.step(*inputs_of(kind, B))
-    space = spaces_of(kind).action
-    null = np.asarray(null_value(space))
-    assert tuple(action.shape) == (B, *null.shape)
-    assert action.is_floating_point() == (null.dtype.kind == "f")
-    convert = to_env(space)
-    assert all(space.contains(convert(row)) for row in action.numpy())
-    for leaf in buffer_leaves(agent_info):
-        assert leaf.shape[0] == B
-        assert leaf.dtype == torch.float32
-        assert leaf.isfinite().all()
-
-
-def test_the_same_seed_gives_the_same_actions_and_another_does_not(agent, kind):
-    inputs = inputs_of(kind, B)
-
-    def act(seed: int) -> list[Any]:
-        agent.take(GLOBAL_B, RANKS, seed)
-        agent.begin(0)
-        return [agent.step(*inputs).action for _ in range(12)]
-
-    first = act(1)
-    assert all(map(torch.equal, act(1), first))
-    assert not all(map(torch.equal, act(2), first))
+def test_the_contract_of_users_is_kept(kind):
+    check_agent(lambda: make_agent(kind, seed=torch.initial_seed()), spaces_of(kind))
 
 
 def test_an_environment_sees_the_same_noise_whoever_acts_in_it(agent, kind):
@@ -112,6 +88,9 @@ def test_an_environment_sees_the_same_noise_whoever_acts_in_it(agent, kind):
         for all_actions in together:
             action = agent.step(*inputs[ranks]).action
             torch.testing.assert_close(action, all_actions[ranks], rtol=1e-5, atol=1e-5)
+    agent.take(GLOBAL_B, seed=2)
+    agent.begin(0)
+    assert not all(torch.equal(agent.step(*inputs).action, all_actions) for all_actions in together)
 
 
 def test_the_model_says_the_same_under_any_leading_dimensions(agent, kind):
@@ -266,19 +245,6 @@ def test_deterministic_evaluations_do_not_depend_on_the_noise(agent, kind):
         assert not torch.equal(actions(2, itr=1), actions(3, itr=1))
 
 
-def test_the_state_of_the_environments_in_charge_can_be_restored(agent, kind):
-    inputs = inputs_of(kind, 5, B)
-    agent.step(*inputs[0])
-    saved = agent.now.state_dict()
-    state = pickle.loads(pickle.dumps(saved))
-    expected = [agent.step(*inputs[t]) for t in range(1, 5)]
-    agent.reset_one(1)
-    agent.now.load_state_dict(saved)  # which has stayed as it was
-    for _ in range(2):
-        assert not any(differs(agent.step(*inputs[t]), expected[t - 1]) for t in range(1, 5))
-        agent.now.load_state_dict(state)
-
-
 def test_a_worker_follows_the_weights_when_they_are_published(agent, kind):
     inputs = inputs_of(kind, B)
     optimizer = torch.optim.SGD(agent.parameters(), lr=0.1)
@@ -312,7 +278,11 @@ def test_lower_precision_gives_float32_results_near_the_exact_ones(agent, kind):
     exact = outputs_of(agent, inputs)
     agent.to_device(ComputeSettings(precision="bfloat16", channels_last=True))
     rough = outputs_of(agent, inputs)
-    assert all(leaf.dtype == torch.float32 for leaf in buffer_leaves(rough))
+    with agent.autocast():
+        acted = agent.step(*inputs).agent_info, agent.step(*inputs).agent_info
+    assert all(leaf.dtype == torch.float32 for leaf in buffer_leaves((rough, acted)))
+    # In digits that bfloat16 has not; log_std of a new Gaussian policy, and the first recurrent state, are 0.
+    assert not any(leaf.any() and torch.equal(leaf, leaf.bfloat16().float()) for leaf in buffer_leaves(acted))
     assert_close(rough, exact, tol=0.05)
     agent.to_device(EXACT)
     assert_close(outputs_of(agent, inputs), exact)

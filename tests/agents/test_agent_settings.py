@@ -242,25 +242,6 @@ class CountBonus(Exploration):
         return action
 
 
-class ParameterNoise(Exploration):
-    """Noise on all weights, drawn anew for every batch (Plappert et al. 2018)."""
-
-    def begin(self, actor: Any) -> None:
-        actor.exploration = self.agent.model
-        if not actor.evaluation:
-            actor.exploration = copy.deepcopy(self.agent.model)
-            for p in actor.exploration.parameters():
-                p.data += 10 * torch.randn(p.shape, generator=actor.generator)
-
-    def model(self, actor: Any) -> nn.Module:
-        network: nn.Module = actor.exploration
-        return network
-
-
-class NoisyWeightsAgent(DqnAgent):
-    ExplorationCls = ParameterNoise
-
-
 class CountingAgent(DqnAgent):
     ExplorationCls = CountBonus
 
@@ -280,7 +261,6 @@ class SlowAndFast(DqnAgent):
 
 
 def test_a_new_exploration_rule_is_a_part():
-    assert len(inspect.getsource(CountBonus).splitlines()) <= 15
     agent = made(CountingAgent, DISCRETE, model_kwargs=SMALL)
     actor = agent.actor([1, 2], 3, seed=0)
     actor.begin(0)
@@ -293,24 +273,6 @@ def test_a_new_exploration_rule_is_a_part():
     assert actor.exploration_state.sum(-1).tolist() == [0, 4]
     actor.load_state_dict(state)
     assert actor.exploration_state.sum(-1).tolist() == [4, 4]
-
-
-def test_parameter_noise_is_a_rule_of_exploration():
-    assert len(inspect.getsource(ParameterNoise).splitlines()) <= 25
-    agent = made(NoisyWeightsAgent, DISCRETE, model_kwargs=SMALL)
-    rows = torch.randn(60, 3), torch.zeros(60, dtype=torch.int64), torch.zeros(60)
-    best = agent(*rows).argmax(-1)
-    training, evaluation = agent.actor(range(60), 60, seed=0), agent.actor(range(60), 60, seed=0, evaluation=True)
-    batches = []
-    for itr in (0, 1):
-        training.begin(itr)
-        batches.append(training.step(*rows).action)
-        assert torch.equal(training.step(*rows).action, batches[-1]), "the weights of a batch stay"
-    assert not torch.equal(batches[0], batches[1])
-    assert not torch.equal(batches[0], best)
-    evaluation.begin(1)
-    assert torch.equal(evaluation.step(*rows).action, best)
-    pickle.loads(dumps(agent.acting_copy()))
 
 
 SETTINGS: list[tuple[Any, dict[str, Any], str]] = [
@@ -346,7 +308,6 @@ def test_settings_that_cannot_be_meant_are_refused(AgentCls, settings, said):
 
 
 def test_a_second_target_is_an_entry_in_what_only_learns():
-    assert len(inspect.getsource(SlowAndFast).splitlines()) <= 25
     agent, other = SlowAndFast(model_kwargs=SMALL), SlowAndFast(model_kwargs=SMALL)
     for one in (agent, other):
         one.initialize(DISCRETE)

@@ -28,7 +28,6 @@ from rlpyt.agents import (
     export_policy,
 )
 from rlpyt.core import example_inputs
-from rlpyt.distributions import DistInfoStd
 from rlpyt.namedarraytuple import namedarraytuple
 from rlpyt.samplers import evaluate
 from rlpyt.spaces import EnvSpaces
@@ -185,15 +184,6 @@ def test_normalisers_take_in_no_mask() -> None:
     inputs = rows(FIVE, torch.ones(8, 5, dtype=torch.int8))
     agent.networks.update_obs_rms(inputs[0])
     assert agent.networks.input_description().endswith("action_mask: the legal actions")
-
-
-class Means(PgAgent):
-    """Has a distribution without logits."""
-
-    def make_distribution(self, env_spaces: EnvSpaces) -> Any:
-        distribution = super().make_distribution(env_spaces)
-        distribution.DistInfo = DistInfoStd
-        return distribution
 
 
 def test_what_cannot_heed_a_mask_is_told() -> None:

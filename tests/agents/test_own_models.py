@@ -40,9 +40,8 @@ from rlpyt.agents import (
 from rlpyt.agents.own_models import build_model
 from rlpyt.algos import PPO
 from rlpyt.core import example_inputs
-from rlpyt.distributions import Categorical, Distribution
 from rlpyt.models import FeatureModel, Model, MujocoFfModel
-from rlpyt.namedarraytuple import NamedArrayTuple, namedarraytuple
+from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.samplers import CpuSampler, SerialSampler
 from rlpyt.spaces import EnvSpaces
 from tests.agents.agent_kinds import ACTIONS, OBSERVATIONS
@@ -141,21 +140,16 @@ class PopsQ(Pops):
         return self.v(observation).squeeze(-1)[None]
 
 
-class PopsByDefault(DqnAgent):
-    DefaultModelCls = Pops
-
-
 def test_every_network_gets_the_settings_that_were_given() -> None:
     config = {"scale": 3.0}
     kwargs: dict[str, Any] = dict(config=config)
-    q_learners = DqnAgent(ModelCls=Pops, model_kwargs=kwargs), PopsByDefault(model_kwargs=kwargs)
-    for q_learner in q_learners:
-        q_learner.initialize(DISCRETE)
+    q_learner = DqnAgent(ModelCls=Pops, model_kwargs=kwargs)
+    q_learner.initialize(DISCRETE)
     agent = DdpgAgent(ModelCls=PopsMu, model_kwargs=kwargs, QModelCls=PopsQ, q_model_kwargs=kwargs)
     agent.initialize(BOX)
-    networks: list[Any] = [network for one in (*q_learners, agent) for network in one.networks.modules()]
+    networks: list[Any] = [network for one in (q_learner, agent) for network in one.networks.modules()]
     assert {getattr(network, "scale", None) or network.pi.scale for network in networks} == {3.0}
-    assert len(networks) == 2 + 2 + 4
+    assert len(networks) == 2 + 4
     assert config == {"scale": 3.0}
     # What the user gives comes before what the agent tells; what cannot be copied is handed on.
     model: Any = build_model("", nn.Linear, {"in_features": 3, "out_features": 4, "unknown": 5}, {"out_features": 7})
@@ -607,71 +601,3 @@ def test_a_plain_pair_is_a_recurrent_state(options: dict[str, Any]) -> None:
             assert kl[0] < 1e-6, "the first update's ratios are 1"
     finally:
         sampler.shutdown()
-
-
-# ---- distributions of ones own ----
-
-
-class PairInfo(NamedArrayTuple):
-    """Logits of the kind, and mean of the amount."""
-
-    kind: Any
-    amount: Any
-
-
-class Pair(Distribution[PairInfo]):
-    """Of actions that are a Dict: a kind of 3, and an amount, Gaussian with a standard deviation of 1."""
-
-    DistInfo = PairInfo
-
-    def __init__(self) -> None:
-        self.kind, self.Action = Categorical(3), namedarraytuple("Dict", ["amount", "kind"])  # sorted
-
-    def encode(self, action: Any) -> torch.Tensor:
-        return torch.cat([self.kind.encode(action.kind), action.amount], -1)
-
-    def draw_noise(self, batch_size: int, generator: torch.Generator) -> Any:
-        return self.kind.draw_noise(batch_size, generator), torch.randn(batch_size, 1, generator=generator)
-
-    def sample(self, dist_info: Any, noise: Any) -> Any:
-        kind = self.kind.sample(self.kind.DistInfo(dist_info.kind), noise[0])
-        return self.Action(dist_info.amount + noise[1], kind)
-
-    def mode(self, dist_info: Any) -> Any:
-        return self.Action(dist_info.amount, dist_info.kind.argmax(-1))
-
-    def log_prob(self, action: Any, dist_info: Any) -> torch.Tensor:
-        amount = -0.5 * (action.amount - dist_info.amount).square().sum(-1)
-        return self.kind.log_prob(action.kind, self.kind.DistInfo(dist_info.kind)) + amount
-
-    def entropy(self, dist_info: Any) -> torch.Tensor:
-        return self.kind.entropy(self.kind.DistInfo(dist_info.kind))
-
-    def kl(self, old: Any, new: Any) -> torch.Tensor:
-        return self.kind.kl(self.kind.DistInfo(old.kind), self.kind.DistInfo(new.kind))
-
-
-class PairAgent(PgAgent):
-    def make_distribution(self, env_spaces: EnvSpaces) -> Any:
-        return Pair()
-
-
-class PairModel(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = nn.Linear(3, 5)
-
-    def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
-        kind, amount, value = self.net(observation).split([3, 1, 1], -1)
-        return kind, amount, value.squeeze(-1)
-
-
-def test_a_distribution_of_ones_own_may_have_a_composite_action() -> None:
-    space = spaces.Dict({"amount": spaces.Box(-9, 9, (1,), np.float32), "kind": spaces.Discrete(3)})
-    agent, algo = PairAgent(ModelCls=PairModel), PPO(minibatches=2)
-    sampler = set_up(algo, agent, RandomEnv, dict(action_space=space))
-    for itr in range(2):
-        assert optimize(algo, itr, sampler.obtain_samples(itr)[0])["kl"].isfinite().all()
-    said = r"gave a tuple of 2.* for 3 rows.*expected kind \[3, 3\], amount \[3\], value"
-    with pytest.raises(ValueError, match=said):
-        PairAgent(ModelCls=Old).initialize(EnvSpaces(VECTOR, space))

@@ -29,8 +29,9 @@ from rlpyt.agents import (
     Td3Agent,
     export_policy,
 )
-from rlpyt.spaces import EnvSpaces, random_value
-from rlpyt.utils.arrays import buffer_from_example, buffer_leaves, torchify_buffer
+from rlpyt.spaces import EnvSpaces
+from rlpyt.utils.arrays import buffer_leaves
+from tests.random_kit import random_rows
 
 VECTOR = spaces.Box(-1, 1, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (2, 12, 12), np.uint8)
@@ -148,14 +149,11 @@ def make(kind: str) -> BaseAgent:
 
 
 def batch_of(agent: BaseAgent, B: int, seed: int) -> Any:
-    rng, space = np.random.default_rng(seed), agent.env_spaces.observation
-    rows = buffer_from_example(random_value(space, rng), B)
-    for i in range(B):
-        rows[i] = random_value(space, rng)
+    rows, generator = random_rows(agent.env_spaces.observation, B, seed=seed), torch.Generator().manual_seed(seed)
     for leaf in buffer_leaves(rows):
         if leaf.ndim == 4:  # images, whose pixels would cancel out
-            leaf[:] = leaf // 8 + rng.integers(0, 220, (B, 2, 1, 1), np.uint8)
-    return torchify_buffer(rows)
+            leaf[:] = leaf // 8 + torch.randint(220, (B, 2, 1, 1), generator=generator)
+    return rows
 
 
 def plain(space: Any, rows: Any) -> Any:

@@ -28,16 +28,10 @@ from rlpyt.agents import (
     load_weights,
     save_weights,
 )
-from rlpyt.algos import A2C
 from rlpyt.core import example_inputs
-from rlpyt.logging import logger_context
-from rlpyt.models import AtariDqnModel, QModel, draw_randomness
-from rlpyt.runners import MinibatchRl
-from rlpyt.samplers import SerialSampler
+from rlpyt.models import QModel, draw_randomness
 from rlpyt.spaces import EnvSpaces
-from rlpyt.types import StateDict
 from rlpyt.utils.arrays import buffer_leaves
-from tests.agents.acting_copies import Elsewhere
 
 IDS = spaces.Box(0, 10, (6,), np.uint8)
 PLANES = spaces.Box(0, 1, (3, 12, 12), np.uint8)
@@ -103,11 +97,6 @@ def new_scale(space: spaces.Box) -> float:
     return float(space.high.max()) if len(space.shape) == 3 else 1.0
 
 
-def without_divisor(state: StateDict) -> StateDict:
-    """Return an agent's state as it was saved when all uint8 was divided by 255."""
-    return {k: without_divisor(x) if isinstance(x, dict) else x for k, x in state.items() if not k.endswith("divisor")}
-
-
 def expected(agent: Any, scale: Callable[[spaces.Box], float]) -> list[torch.Tensor]:
     """Return the outputs of the same weights for the floats that the observations stand for."""
     plain = copy.deepcopy(agent)
@@ -119,58 +108,23 @@ def expected(agent: Any, scale: Callable[[spaces.Box], float]) -> list[torch.Ten
 
 
 @pytest.mark.parametrize(("name", "make", "action", "space"), CASES, ids=[f"{c[0]} {i}" for i, c in enumerate(CASES)])
-def test_uint8_is_read_by_one_rule_and_as_before_by_weights_from_before(
+def test_images_are_divided_by_their_bound_and_other_uint8_by_nothing(
     name: str, make: Any, action: Any, space: Any
 ) -> None:
     agent, rows = agent_of(make, space, action), rows_of(space)
-    new, old = expected(agent, new_scale), expected(agent, lambda _: 255.0)
-    torch.testing.assert_close(outputs(agent, rows), new, rtol=1e-4, atol=1e-5)
-    assert not all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(new, old, strict=True))
-
-    state = agent.state_dict()
-    assert len(without_divisor(state)["model"]) < len(state["model"])
-    other = agent_of(make, space, action)
-    other.load_state_dict(without_divisor(state))
-    torch.testing.assert_close(outputs(other, rows), old, rtol=1e-4, atol=1e-5)
-
-    third = agent_of(make, space, action)
-    third.load_state_dict(other.state_dict())  # saved again, it stays what it is
-    for got, want in zip(outputs(third, rows), outputs(other, rows), strict=True):
-        assert torch.equal(got, want)
+    wanted, by_255 = expected(agent, new_scale), expected(agent, lambda _: 255.0)
+    torch.testing.assert_close(outputs(agent, rows), wanted, rtol=1e-4, atol=1e-5)
+    assert not all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(wanted, by_255, strict=True))
 
 
-def test_pictures_and_floats_have_no_entry_in_the_state() -> None:
-    for space in (PICTURE, spaces.Box(-1, 1, (6,), np.float32), spaces.Box(0, 1, (6,), np.int8)):
-        state = agent_of(AGENTS["dqn"][0], space, DISCRETE).state_dict()
-        assert len(without_divisor(state)["model"]) == len(state["model"])
-
-
-@pytest.mark.parametrize("space", [IDS, PLANES])
-def test_weights_to_start_from_keep_their_scale(space: Any) -> None:
-    before = without_divisor(agent_of(AGENTS["dqn"][0], space, DISCRETE).state_dict())
-    agent = DqnAgent(model_kwargs=LAYERS, initial_model_state_dict=before["model"])
-    agent.initialize(EnvSpaces(space, DISCRETE))
-    agent.model.eval()
-    torch.testing.assert_close(outputs(agent, rows_of(space)), expected(agent, lambda _: 255.0), rtol=1e-4, atol=1e-5)
-    other = Elsewhere(agent_of(AGENTS["pg"][0], space, DISCRETE))  # a copy that acts, and is sent what was loaded later
-    other.master.load_state_dict(without_divisor(other.master.state_dict()))
-    other.publish()
-    other.take()
-    assert {x.item() for name, x in other.agent.model.named_buffers() if name.endswith("divisor")} == {255}
-
-
-@pytest.mark.parametrize("old", [False, True])
-@pytest.mark.parametrize("space", [IDS, PLANES])
-def test_files_carry_the_scale(space: Any, old: bool, tmp_path: Any) -> None:
-    agent = agent_of(AGENTS["dqn"][0], space, DISCRETE)
-    if old:
-        agent.load_state_dict(without_divisor(agent.state_dict()))
-    want = expected(agent, (lambda _: 255.0) if old else new_scale)
-    other = agent_of(AGENTS["dqn"][0], space, DISCRETE)
+def test_files_carry_the_scale(tmp_path: Any) -> None:
+    agent = agent_of(AGENTS["dqn"][0], PLANES, DISCRETE)
+    want = expected(agent, new_scale)
+    other = agent_of(AGENTS["dqn"][0], PLANES, DISCRETE)
     load_weights(other, save_weights(agent, tmp_path / "weights.safetensors"))
-    torch.testing.assert_close(outputs(other, rows_of(space)), want, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(outputs(other, rows_of(PLANES)), want, rtol=1e-4, atol=1e-5)
     program = torch.export.load(export_policy(agent, tmp_path / "policy.pt2")).module()
-    assert torch.equal(program(rows_of(space)), want[0].argmax(-1))
+    assert torch.equal(program(rows_of(PLANES)), want[0].argmax(-1))
 
 
 @pytest.mark.parametrize(
@@ -204,18 +158,6 @@ class InABox(QModel):
         super().__init__(spaces.Box(0, 10, observation_space.shape, np.uint8), action_space, **LAYERS)
 
 
-class Pretrained(QModel):
-    def __init__(self, observation_space: Any, action_space: Any, weights: Any) -> None:
-        super().__init__(observation_space, action_space, **LAYERS)
-        self.load_state_dict(weights)
-
-
-class PretrainedPreset(AtariDqnModel):
-    def __init__(self, image_shape: Any, output_size: int, weights: Any) -> None:
-        super().__init__(image_shape, output_size, **SMALL)
-        self.load_state_dict(weights)
-
-
 @pytest.mark.parametrize("space", [PICTURE, PLANES])
 @pytest.mark.parametrize("Net", [Divided, InABox])
 def test_a_scale_of_one_s_own_stays(Net: Any, space: Any) -> None:
@@ -224,63 +166,31 @@ def test_a_scale_of_one_s_own_stays(Net: Any, space: Any) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("make", "Net", "space"),
-    [
-        (AGENTS["dqn"][0], Pretrained, PLANES),
-        (AGENTS["dqn"][0], Pretrained, IDS),
-        (OF_IMAGES["atari dqn"][0], PretrainedPreset, PLANES),
-    ],
-)
-def test_weights_that_a_model_loads_itself_keep_their_scale(make: Any, Net: Any, space: Any) -> None:
-    agent = agent_of(make, space, DISCRETE)
-    state = copy.deepcopy(agent.state_dict())
-    # A preset is told no bounds, and refuses weights of images of others.
-    for given in [without_divisor(state), *([] if Net is PretrainedPreset else [state])]:
-        other = type(agent)(ModelCls=Net, model_kwargs=dict(weights=given["model"]))
-        other.initialize(EnvSpaces(space, DISCRETE))
-        other.model.eval()
-        agent.load_state_dict(given)
-        torch.testing.assert_close(outputs(other, rows_of(space)), outputs(agent, rows_of(space)))
+class Pretrained(QModel):
+    def __init__(self, observation_space: Any, action_space: Any, weights: Any) -> None:
+        super().__init__(spaces.Box(0, 10, observation_space.shape, np.uint8), action_space, **LAYERS)
+        self.load_state_dict(weights)
 
 
-def test_weights_of_another_scale_are_refused_where_the_scale_is_not_kept() -> None:
-    state, ids = (agent_of(AGENTS["dqn"][0], space, DISCRETE).state_dict() for space in (PLANES, IDS))
-    with pytest.raises(RuntimeError, match=r"conv.0.divisor is 1, .* would divide by 255; expected the same. Declare"):
-        agent_of(AGENTS["dqn"][0], PICTURE, DISCRETE).load_state_dict(state)
-    floats = agent_of(AGENTS["dqn"][0], spaces.Box(0, 10, (6,), np.float32), DISCRETE)
-    floats.load_state_dict(ids)  # of the same scale
-    before = agent_of(AGENTS["dqn"][0], IDS, DISCRETE)
-    before.load_state_dict(without_divisor(ids))
-    with pytest.raises(RuntimeError, match=r"encoder.divisor is 255"):
-        floats.load_state_dict(before.state_dict())
+def test_weights_that_a_model_loads_itself_keep_their_scale() -> None:
+    agent = agent_of(lambda: DqnAgent(ModelCls=InABox), PICTURE, DISCRETE)
+    weights = copy.deepcopy(agent.model.state_dict())
+    other = agent_of(lambda: DqnAgent(ModelCls=Pretrained, model_kwargs=dict(weights=weights)), PICTURE, DISCRETE)
+    torch.testing.assert_close(outputs(other, rows_of(PICTURE)), outputs(agent, rows_of(PICTURE)))
+
+
+@pytest.mark.parametrize(("trained", "there", "scales"), [(PLANES, PICTURE, (1, 255)), (PICTURE, PLANES, (255, 1))])
+def test_weights_of_another_scale_are_refused(trained: Any, there: Any, scales: Any) -> None:
+    state = agent_of(AGENTS["dqn"][0], trained, DISCRETE).state_dict()
+    with pytest.raises(RuntimeError, match=r"conv.0.divisor is {}, .* would divide by {}; expected".format(*scales)):
+        agent_of(AGENTS["dqn"][0], there, DISCRETE).load_state_dict(state)
+
+
+def test_a_state_of_an_encoder_of_uint8_that_notes_its_scale_loads() -> None:
+    agent = agent_of(AGENTS["dqn"][0], IDS, DISCRETE)
+    agent.model.load_state_dict({**agent.model.state_dict(), "encoder.divisor": torch.tensor(1.0)})
 
 
 class OwnModel(torch.nn.Module):
     def forward(self, observation: Any, *others: Any) -> Any:
         return torch.zeros(len(observation), 3), torch.zeros(len(observation))
-
-
-class Ids(gymnasium.Env[Any, Any]):
-    observation_space: Any = IDS
-    action_space: Any = DISCRETE
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        return np.zeros(6, np.uint8), {}
-
-    def step(self, action: Any) -> Any:
-        return self.np_random.integers(11, size=6, dtype=np.uint8), 1.0, False, False, {}
-
-
-def test_a_run_that_goes_on_with_weights_from_before_says_how_they_read(tmp_path: Any) -> None:
-    before = without_divisor(agent_of(AGENTS["pg"][0], IDS, DISCRETE).state_dict())["model"]
-    for n_steps, given in ((16, before), (32, None)):
-        sampler = SerialSampler(Ids, {}, batch_T=8, batch_B=1, max_decorrelation_steps=0)
-        agent = PgAgent(model_kwargs=LAYERS, initial_model_state_dict=given)
-        steps: dict[str, Any] = dict(n_steps=n_steps, log_interval_steps=8, checkpoint_interval_steps=8)
-        with logger_context(tmp_path, name="x", run_ID=0, resume=given is None, verbosity="quiet") as logger:
-            MinibatchRl(A2C(), agent, sampler, seed=0, **steps).train()
-        assert agent.networks.input_description() == "6 numbers divided by 255"
-    assert logger.directory is not None
-    assert "trained on: observation 6 numbers divided by 255" in (logger.directory / "debug.log").read_text()

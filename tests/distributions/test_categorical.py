@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlpyt.distributions import Categorical, DistInfoLogits, MultiCategorical
+from tests.random_kit import seeded
 
 LEADING_DIMS: list[tuple[int, ...]] = [(), (5,), (3, 5)]
 PROBS = torch.tensor([1.0, 2.0, 5.0]) / 8
@@ -17,10 +18,6 @@ PROBS = torch.tensor([1.0, 2.0, 5.0]) / 8
 
 def info(logits: Any, dtype: torch.dtype = torch.float32) -> DistInfoLogits:
     return DistInfoLogits(torch.as_tensor(logits, dtype=dtype))
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def assert_frequencies(counts: torch.Tensor, probs: torch.Tensor) -> None:
@@ -79,11 +76,6 @@ class TestCategorical:
         action = self.distribution.sample(info(PROBS.log() + 3), self.distribution.draw_noise(n, seeded()))
         assert_frequencies(torch.bincount(action, minlength=3), PROBS)
 
-    def test_rows_of_noise_are_independent(self) -> None:
-        action = self.distribution.sample(info(torch.zeros(3)), self.distribution.draw_noise(40_000, seeded()))
-        pairs = action.reshape(-1, 2) @ torch.tensor([3, 1])
-        assert_frequencies(torch.bincount(pairs, minlength=9), torch.full((9,), 1 / 9))
-
     def test_actions_at_minus_infinity(self) -> None:
         masked = info([-math.inf, 0.0, -math.inf, 1.0])
         bare = info([0.0, 1.0])
@@ -99,13 +91,6 @@ class TestCategorical:
         action = distribution.sample(masked, distribution.draw_noise(10_000, seeded()))
         assert set(action.tolist()) == {1, 3}
 
-    @pytest.mark.parametrize("only", range(4))
-    def test_one_action_left(self, only: int) -> None:
-        logits = torch.full((4,), -math.inf)
-        logits[only] = -1e4
-        action = Categorical(4).sample(info(logits), Categorical(4).draw_noise(100, seeded()))
-        assert (action == only).all()
-
     def test_noise_is_finite_where_the_exponential_is_zero(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch.Tensor, "exponential_", lambda self, generator: self.zero_())
         noise = self.distribution.draw_noise(2, seeded())
@@ -119,17 +104,6 @@ class TestCategorical:
         assert logits.grad is not None
         assert logits.grad.isfinite().all()
 
-    def test_gradients_by_finite_differences(self) -> None:
-        logits = torch.randn(4, 3, generator=seeded(), dtype=torch.float64, requires_grad=True)
-        old = info(torch.randn(4, 3, generator=seeded(1)), torch.float64)
-        action = torch.tensor([0, 1, 2, 0])
-
-        def outputs(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            new = DistInfoLogits(x)
-            return *self.distribution.log_prob_and_entropy(action, new), self.distribution.kl(old, new)
-
-        assert torch.autograd.gradcheck(outputs, (logits,))
-
     def test_means_leave_invalid_rows_out(self) -> None:
         logits = torch.tensor([[0.0, 0.0, 0.0], [math.nan] * 3, [0.0, 0.0, -math.inf]])
         valid = torch.tensor([True, False, True])
@@ -138,12 +112,10 @@ class TestCategorical:
         mean = self.distribution.mean_kl(DistInfoLogits(logits), uniform, valid)
         assert mean.item() == pytest.approx((math.log(3) - math.log(2)) / 2)
 
-    def test_onehot_and_back(self) -> None:
-        action = torch.tensor([[2, 0], [1, 1]])
-        onehot = self.distribution.encode(action)
+    def test_actions_are_encoded_as_onehot(self) -> None:
+        onehot = self.distribution.encode(torch.tensor([[2], [1]]))
         assert onehot.dtype == torch.float32
-        assert onehot[0, 0].tolist() == [0, 0, 1]
-        assert torch.equal(self.distribution.from_onehot(onehot), action)
+        assert onehot.tolist() == [[[0, 0, 1]], [[0, 1, 0]]]
 
 
 class TestMultiCategorical:
@@ -176,14 +148,6 @@ class TestMultiCategorical:
             torch.bincount(action @ torch.tensor([3, 1]), minlength=6), torch.outer(first, second).ravel()
         )
 
-    def test_gradients_by_finite_differences(self) -> None:
-        distribution = MultiCategorical([2, 4])
-        logits = torch.randn(3, 6, generator=seeded(), dtype=torch.float64, requires_grad=True)
-        action = torch.tensor([[0, 3], [1, 2], [1, 0]])
-        assert torch.autograd.gradcheck(
-            lambda x: distribution.log_prob_and_entropy(action, DistInfoLogits(x)), (logits,)
-        )
-
     @pytest.mark.parametrize("lead", LEADING_DIMS)
     def test_actions_have_the_shape_of_dims(self, lead: tuple[int, ...]) -> None:
         distribution = MultiCategorical(np.array([[2, 3], [4, 2]]))
@@ -194,7 +158,8 @@ class TestMultiCategorical:
         assert distribution.log_prob(action, dist_info).shape == lead
         onehot = distribution.encode(action)
         assert onehot.shape == (*lead, 11)
-        assert torch.equal(distribution.from_onehot(onehot), action)
+        for choice, x in zip(action.flatten(-2).unbind(-1), onehot.split([2, 3, 4, 2], -1), strict=True):
+            assert torch.equal(x.argmax(-1), choice)
 
     def test_bits_are_accepted_as_int8(self) -> None:
         distribution = MultiCategorical([2, 2])

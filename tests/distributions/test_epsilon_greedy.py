@@ -4,12 +4,9 @@ import pytest
 import torch
 
 from rlpyt.distributions import EpsilonGreedy
+from tests.random_kit import seeded
 
 Q = torch.tensor([0.0, 3.0, 1.0])
-
-
-def seeded() -> torch.Generator:
-    return torch.Generator().manual_seed(0)
 
 
 def test_hand_numbers() -> None:

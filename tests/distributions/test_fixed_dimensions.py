@@ -55,8 +55,8 @@ def test_densities_are_those_of_the_other_dimensions(pair: Any) -> None:
     action = whole.sample(info, noise)
     assert (whole.dim, whole.n_free, whole.log_scale) == (4, 2, free.log_scale)
     torch.testing.assert_close(whole.log_prob(action, new), free.log_prob(action[:, FREE], of_free(new)))
-    torch.testing.assert_close(whole.kl(info, new), free.kl(of_free(info), of_free(new)))
     if isinstance(whole, Gaussian):
+        torch.testing.assert_close(whole.kl(info, new), free.kl(of_free(info), of_free(new)))
         torch.testing.assert_close(whole.entropy(info), free.entropy(of_free(info)))
         return
     x, log_prob = whole.sample_with_log_prob(info, noise)
@@ -83,5 +83,4 @@ def test_where_all_dimensions_are_fixed_nothing_is_left_to_chance(Cls: Any) -> N
     info = DistInfoStd(torch.randn(5, 2), torch.randn(5, 2))
     action = distribution.sample(info, torch.randn(5, 2))
     assert torch.equal(action, torch.tensor([[3.0, 7.0]] * 5))
-    for zero in (distribution.log_prob(action, info), distribution.kl(info, info)):
-        assert torch.equal(zero, torch.zeros(5))
+    assert torch.equal(distribution.log_prob(action, info), torch.zeros(5))

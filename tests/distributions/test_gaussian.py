@@ -11,13 +11,10 @@ from hypothesis import strategies as st
 from torch.distributions import Independent, Normal, kl_divergence
 
 from rlpyt.distributions import DistInfoStd, Gaussian, SquashedGaussian
+from tests.random_kit import seeded
 
 LEADING_DIMS: list[tuple[int, ...]] = [(), (5,), (3, 5)]
 CENTER, SCALE = [1.0, 0.0], [2.0, 0.5]
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def random_info(lead: tuple[int, ...], g: torch.Generator, dtype: torch.dtype = torch.float32) -> DistInfoStd:
@@ -57,27 +54,6 @@ def test_equals_torch_distributions(seed: int, lead: tuple[int, ...]) -> None:
     torch.testing.assert_close(distribution.kl(old, new), kl_divergence(theirs(old), theirs(new)), rtol=1e-4, atol=1e-4)
 
 
-def test_gradients_by_finite_differences() -> None:
-    g = seeded()
-    distribution = Gaussian(2, CENTER, SCALE)
-    old = random_info((3,), g, torch.float64)
-    mean, log_std = (x.clone().requires_grad_() for x in random_info((3,), g, torch.float64))
-    noise = torch.randn(3, 2, generator=g, dtype=torch.float64)
-    action = distribution.sample(old, noise)
-
-    def outputs(mean: torch.Tensor, log_std: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        new = DistInfoStd(mean, log_std)
-        drawn = distribution.sample(new, noise)
-        return (
-            drawn,
-            *distribution.log_prob_and_entropy(action, new),
-            distribution.kl(old, new),
-            distribution.kl(new, old),
-        )
-
-    assert torch.autograd.gradcheck(outputs, (mean, log_std))
-
-
 def test_bounds_of_the_space_are_minus_one_and_one() -> None:
     space = Box(np.array([-2, 0, -0.1, 3], np.float32), np.array([2, 10, 3, 3], np.float32))
     distribution = Gaussian.from_space(space)
@@ -91,7 +67,7 @@ def test_bounds_of_the_space_are_minus_one_and_one() -> None:
     )
 
 
-@pytest.mark.parametrize("bound", [math.inf, np.finfo(np.float32).max])
+@pytest.mark.parametrize("bound", [math.inf, 1e37])
 @pytest.mark.parametrize("Distribution", [Gaussian, SquashedGaussian])
 def test_refuses_bounds_that_do_not_say_how_far_to_explore(
     bound: float, Distribution: type[Gaussian] | type[SquashedGaussian]
@@ -130,13 +106,3 @@ def test_sampling_first_in_inference_mode_leaves_gradients_possible() -> None:
 def test_refuses_units_that_do_not_fit(center: list[float] | None, scale: list[float]) -> None:
     with pytest.raises(ValueError, match=r"Units of 2 action dimensions: got .* expected 2 numbers"):
         Gaussian(2, center, scale)
-
-
-def test_noise_beyond_huge_bounds_is_the_largest_number() -> None:
-    space = Box(np.array([-1e38, -1], np.float32), np.array([3e38, 1], np.float32), dtype=np.float32)
-    gaussian = Gaussian.from_space(space)
-    dist_info = DistInfoStd(torch.zeros(3, 2), torch.zeros(3, 2))
-    action = gaussian.sample(dist_info, torch.tensor([[3.0, 3.0], [-9.0, -9.0], [0.0, 0.0]]))
-    largest = torch.finfo(torch.float32).max
-    torch.testing.assert_close(action, torch.tensor([[largest, 3.0], [-largest, -9.0], [1e38, 0.0]]))
-    assert gaussian.log_prob(action, dist_info).isfinite().all()

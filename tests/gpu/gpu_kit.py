@@ -15,21 +15,13 @@ from rlpyt.agents import (
     DdpgAgent,
     DqnAgent,
     GaussianPgAgent,
-    IqnAgent,
     QrDqnAgent,
     R2d1Agent,
-    RecurrentCatDqnAgent,
-    RecurrentCategoricalPgAgent,
-    RecurrentDdpgAgent,
     RecurrentGaussianPgAgent,
-    RecurrentIqnAgent,
-    RecurrentQrDqnAgent,
-    RecurrentSacAgent,
-    RecurrentTd3Agent,
     SacAgent,
     Td3Agent,
 )
-from rlpyt.algos import A2C, DDPG, DQN, IQN, PPO, QRDQN, R2D1, SAC, TD3, CategoricalDQN, VTrace
+from rlpyt.algos import DDPG, DQN, PPO, QRDQN, R2D1, SAC, TD3, CategoricalDQN, VTrace
 from rlpyt.utils.arrays import buffer_leaves
 from tests.algos.small_problems import RandomEnv
 from tests.algos.test_algo_state import CASES as SMALL_PROBLEMS
@@ -51,7 +43,6 @@ PER: dict[str, Any] = dict(prioritized_replay=True, pri_beta_steps=300, n_step_r
 LATE: dict[str, Any] = dict(prefetch=True, late_priorities=True)
 THERE: dict[str, Any] = dict(replay_on_device=True)
 MU: dict[str, Any] = dict(model_kwargs=SMALL, q_model_kwargs=SMALL)
-MU_RNN: dict[str, Any] = dict(**MU, feature_kwargs=dict(rnn_size=8))
 
 
 class ImageEnv(RandomEnv):
@@ -79,14 +70,11 @@ IMAGES: tuple[Any, dict[str, Any]] = ImageEnv, {}
 CONTINUOUS_IMAGES: tuple[Any, dict[str, Any]] = ImageEnv, dict(action_space=BOX)
 
 CASES: dict[str, Any] = {
-    "A2C": lambda: (A2C(**SMOOTH), CategoricalPgAgent(model_kwargs=SMALL), DISCRETE),
-    "A2C LSTM": lambda: (A2C(**SMOOTH), RecurrentCategoricalPgAgent(model_kwargs=RNN), DISCRETE),
     "VTrace": lambda: (
         VTrace(**SMOOTH, normalize_advantage=True, normalize_reward=True, rho_bar=2.0),
         GaussianPgAgent(model_kwargs=dict(**SMALL, normalize_observation=True)),
         CONTINUOUS,
     ),
-    "VTrace LSTM": lambda: (VTrace(**SMOOTH), RecurrentCategoricalPgAgent(model_kwargs=RNN), DISCRETE),
     "PPO": lambda: (
         PPO(**SMOOTH, epochs=2, normalize_advantage=True, normalize_reward=True, value_clip=0.2),
         GaussianPgAgent(model_kwargs=dict(**SMALL, normalize_observation=True)),
@@ -114,31 +102,16 @@ CASES: dict[str, Any] = {
         CatDqnAgent(n_atoms=11, model_kwargs=dict(**SMALL, dueling=True, noisy=True)),
         DISCRETE,
     ),
-    "C51 LSTM": lambda: (
-        CategoricalDQN(**SEQUENCES),
-        RecurrentCatDqnAgent(n_atoms=11, model_kwargs=RNN),
-        DISCRETE,
-    ),
     "Rainbow ahead": lambda: (
         CategoricalDQN(**REPLAY, **PER, **LATE, double_dqn=True),
         CatDqnAgent(n_atoms=11, model_kwargs=dict(**SMALL, dueling=True, noisy=True)),
         DISCRETE,
     ),
     "QRDQN": lambda: (QRDQN(**REPLAY), QrDqnAgent(n_quantiles=5, model_kwargs=SMALL), DISCRETE),
-    "QRDQN LSTM": lambda: (QRDQN(**SEQUENCES), RecurrentQrDqnAgent(n_quantiles=5, model_kwargs=RNN), DISCRETE),
-    "IQN": lambda: (IQN(**REPLAY), IqnAgent(model_kwargs=dict(**SMALL, n_tau=4)), DISCRETE),
-    "IQN GRU": lambda: (
-        IQN(**SEQUENCES),
-        RecurrentIqnAgent(model_kwargs=dict(**RNN, n_tau=4, recurrent="gru", noisy=True)),
-        DISCRETE,
-    ),
-    "R2D1": lambda: (R2D1(**SEQUENCES, n_step_return=3), R2d1Agent(model_kwargs=RNN), DISCRETE),
     "R2D1 there": lambda: (R2D1(**SEQUENCES, **THERE), R2d1Agent(model_kwargs=RNN), DISCRETE),
     "R2D1 ahead": lambda: (R2D1(**SEQUENCES, **LATE, n_step_return=3), R2d1Agent(model_kwargs=RNN), DISCRETE),
     "DDPG": lambda: (DDPG(**REPLAY), DdpgAgent(**MU, action_noise_correlation=0.5), CONTINUOUS),
-    "DDPG LSTM": lambda: (DDPG(**SEQUENCES), RecurrentDdpgAgent(**MU_RNN), CONTINUOUS),
     "TD3": lambda: (TD3(**REPLAY, **PER), Td3Agent(**MU), CONTINUOUS),
-    "TD3 LSTM": lambda: (TD3(**SEQUENCES), RecurrentTd3Agent(**MU_RNN), CONTINUOUS),
     "SAC": lambda: (SAC(**REPLAY), SacAgent(**MU), CONTINUOUS),
     "REDQ": lambda: (
         SAC(**REPLAY, fixed_alpha=0.2, n_target_q=2, q_of_policy="mean"),
@@ -152,7 +125,6 @@ CASES: dict[str, Any] = {
         ),
         CONTINUOUS_IMAGES,
     ),
-    "SAC LSTM": lambda: (SAC(**SEQUENCES, prioritized_replay=True), RecurrentSacAgent(**MU_RNN), CONTINUOUS),
 }
 
 
@@ -164,7 +136,8 @@ def of_another_table(table: dict[str, Any], case: str, EnvCls: Any) -> tuple[Any
     return algo.replace(optim_kwargs=smooth), agent, (EnvCls, env_kwargs)
 
 
-OF_STATES = ("PQN Adam", "PPO two-hot", "CrossQ", "XQC", "SimBa", "SimbaV2", "spectral norm", "discrete SAC", "SAC C51")
+OF_STATES = ("A2C", "A2C LSTM", "VTrace GRU", "IQN", "IQN GRU", "R2D1", "SAC LSTM", "PQN Adam", "PPO two-hot", "CrossQ",
+             "XQC", "SimBa", "SimbaV2", "spectral norm", "discrete SAC", "SAC C51")  # fmt: skip
 OF_MASKS = ("PPO, normalised", "LSTM PPO", "double, dueling, noisy, prioritised DQN", "C51", "R2D1", "discrete SAC")
 CASES |= {case: partial(of_another_table, SMALL_PROBLEMS, case, RandomEnv) for case in OF_STATES}
 CASES |= {f"{case}, masks": partial(of_another_table, MASKED_PROBLEMS, case, MaskedEnv) for case in OF_MASKS}

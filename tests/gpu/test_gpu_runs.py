@@ -17,7 +17,6 @@ from rlpyt.runners.compute_choice import settings_by_rule
 from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.arrays import buffer_to
-from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.device_copy import CopyToCpu, CopyToDevice
 from tests.gpu.gpu_kit import CASES, CONV, tensors_in
 from tests.runners.runner_kit import make_sampler, rows_of, run, status_of
@@ -77,26 +76,6 @@ def test_settings_are_chosen_for_the_device(AgentCls, device):
     actor = agent.actor([0, 1], 2, 0)
     actor.begin(0)
     assert actor.step(*example_inputs(agent.env_spaces, 2)).action.device.type == "cpu"
-
-
-@pytest.mark.parametrize("Agent", [CategoricalPgAgent, RecurrentCategoricalPgAgent])
-def test_bfloat16_has_heads_and_recurrent_states_in_float32(Agent, device):
-    recurrent = {"rnn_size": 8} if Agent.recurrent else {}
-    outputs = []
-    for precision in ("float32", "bfloat16"):
-        torch.manual_seed(0)
-        agent = Agent(model_kwargs={**CONV, **recurrent})
-        agent.initialize(EnvSpaces(IMAGE, spaces.Discrete(3)))
-        agent.to_device(ComputeSettings(device=device, precision=precision, channels_last=True))
-        actor = agent.actor([0, 1], 2, 0)
-        actor.begin(0)
-        with agent.autocast():
-            outputs.append(actor.step(*example_inputs(agent.env_spaces, 2)).agent_info)
-        info = outputs[-1]
-        assert info.dist_info.logits.dtype == info.value.dtype == torch.float32
-        if Agent.recurrent:
-            assert info.prev_rnn_state.h.dtype == torch.float32
-    torch.testing.assert_close(outputs[0].value, outputs[1].value, rtol=0.05, atol=0.05)
 
 
 def test_a_device_that_is_not_there_is_refused_before_workers_start(on_gpu):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete
 from torch import nn
 
 from rlpyt.models import (
@@ -36,31 +36,23 @@ def linear_sizes(model: nn.Module) -> list[tuple[int, ...]]:
     return [tuple(m.weight.shape) for m in model.modules() if isinstance(m, nn.Linear)]
 
 
-def test_vector_pg_model_has_two_networks() -> None:
-    model = PgModel(VECTOR, Discrete(2))
-    assert linear_sizes(model.policy) == [(64, 4), (64, 64), (2, 64)]
-    assert linear_sizes(model.value) == [(64, 4), (64, 64), (1, 64)]
-    assert n_parameters(model) == 2 * (4 * 64 + 64 + 64 * 64 + 64) + 65 * 3
-    assert any(isinstance(m, nn.Tanh) for m in model.modules())
-
-
-def test_image_pg_model_is_the_nature_network() -> None:
-    model = PgModel(IMAGE, Discrete(6))
-    assert n_parameters(model) == 8224 + 32832 + 36928 + 3136 * 512 + 512 + 513 * 7
-    assert linear_sizes(model) == [(512, 3136), (6, 512), (1, 512)]
-    assert not any(isinstance(m, nn.Tanh) for m in model.modules())
-
-
-def test_image_beside_a_vector_is_shared() -> None:
-    model = PgModel(Dict({"image": IMAGE, "vector": VECTOR}), Discrete(6))
-    assert linear_sizes(model) == [(512, 3136), (64, 516), (64, 64), (6, 64), (1, 64)]
-
-
-def test_recurrent_pg_model_feeds_action_and_reward_to_the_core() -> None:
-    model = PgModel(VECTOR, MultiDiscrete([2, 3]), recurrent="lstm", rnn_size=32)
-    assert model.core is not None
-    assert model.core.rnn.input_size == 64 + 5 + 1
-    assert linear_sizes(model) == [(64, 4), (64, 64), (5, 32), (1, 32)]
+@pytest.mark.parametrize(
+    ("space", "kwargs", "expected"),
+    [
+        (VECTOR, {}, [(64, 4), (64, 64), (6, 64), (64, 4), (64, 64), (1, 64)]),
+        (IMAGE, {}, [(512, 3136), (6, 512), (1, 512)]),
+        (Dict({"image": IMAGE, "vector": VECTOR}), {}, [(512, 3136), (64, 516), (64, 64), (6, 64), (1, 64)]),
+        (VECTOR, dict(recurrent="lstm", rnn_size=32), [(64, 4), (64, 64), (6, 32), (1, 32)]),
+    ],
+)
+def test_pg_model_sizes(space: Any, kwargs: dict[str, Any], expected: list[tuple[int, int]]) -> None:
+    model = PgModel(space, Discrete(6), **kwargs)
+    assert linear_sizes(model) == expected
+    assert any(isinstance(m, nn.Tanh) for m in model.modules()) == (space is not IMAGE)
+    convolutions = [m for m in model.modules() if isinstance(m, nn.Conv2d)]
+    assert sum(map(n_parameters, convolutions)) == (0 if space is VECTOR else 8224 + 32832 + 36928)  # of Nature
+    if model.core is not None:
+        assert model.core.rnn.input_size == 64 + 6 + 1  # previous action and reward
 
 
 @pytest.mark.parametrize("space", [VECTOR, IMAGE])
@@ -78,16 +70,6 @@ def test_orthogonal_start(space: Box) -> None:
     assert all(p.any() for name, p in plain.named_parameters() if "bias" in name)
 
 
-def test_a_standard_deviation_that_depends_on_the_state_starts_from_its_initial_value() -> None:
-    model = PgModel(VECTOR, Box(-1, 1, (3,)), init_log_std=-0.5, state_dependent_std=True)
-    observation = torch.randn(5, *VECTOR.shape)
-    mean, log_std, value = model(observation, torch.zeros(5, 3), torch.zeros(5))
-    assert mean.shape == log_std.shape == (5, 3)
-    assert value.shape == (5,)
-    torch.testing.assert_close(log_std, torch.full((5, 3), -0.5), rtol=0, atol=0.1)  # the head's gain is 0.01
-    assert (log_std.std(0) > 0).all()
-
-
 def test_log_std_is_one_parameter_a_dimension() -> None:
     model = PgModel(VECTOR, Box(-1, 1, (3,)), init_log_std=-0.5)
     mean, log_std, _ = model(torch.randn(5, 4), torch.zeros(5, 3), torch.zeros(5))
@@ -103,6 +85,9 @@ def test_log_std_is_one_parameter_a_dimension() -> None:
     ("kwargs", "expected"),
     [
         (dict(), [(128, 4), (128, 128), (2, 128)]),
+        (dict(observation_space=IMAGE), [(512, 3136), (2, 512)]),
+        (dict(observation_space=IMAGE, dueling=True), [(512, 3136), (2, 512), (512, 3136), (1, 512)]),
+        (dict(observation_space=IMAGE, recurrent="lstm"), [(512, 3136), (512, 512), (2, 512)]),
         (dict(dueling=True), [(128, 4), (128, 128), (2, 128), (128, 128), (1, 128)]),
         (dict(hidden_sizes=32), [(32, 4), (2, 32)]),
         (dict(hidden_sizes=32, dueling=True), [(32, 4), (2, 32), (32, 4), (1, 32)]),
@@ -115,17 +100,9 @@ def test_log_std_is_one_parameter_a_dimension() -> None:
     ],
 )
 def test_q_model_sizes(kwargs: dict[str, Any], expected: list[tuple[int, int]]) -> None:
-    model = QModel(VECTOR, Discrete(2), **kwargs)
+    model = QModel(**{"observation_space": VECTOR, "action_space": Discrete(2), **kwargs})
     assert linear_sizes(model) == expected
     assert isinstance(model.head, DuelingHeadModel) == kwargs.get("dueling", False)
-
-
-def test_image_q_model_sizes() -> None:
-    assert linear_sizes(QModel(IMAGE, Discrete(6))) == [(512, 3136), (6, 512)]
-    dueling = QModel(IMAGE, Discrete(6), dueling=True)
-    assert linear_sizes(dueling) == [(512, 3136), (6, 512), (512, 3136), (1, 512)]
-    recurrent = QModel(IMAGE, Discrete(6), recurrent="lstm")
-    assert linear_sizes(recurrent) == [(512, 3136), (512, 512), (6, 512)]
 
 
 def test_only_the_head_is_noisy() -> None:

@@ -30,10 +30,11 @@ from rlpyt.models import (
     draw_randomness,
     encoded_action_size,
 )
-from rlpyt.spaces import EnvSpaces, random_value
+from rlpyt.spaces import EnvSpaces
 from rlpyt.testing import check_model
-from rlpyt.utils.arrays import buffer_from_example, buffer_leaves, buffer_to, torchify_buffer
+from rlpyt.utils.arrays import buffer_leaves
 from tests.pairs import others_nightly
+from tests.random_kit import random_rows
 
 Space = gymnasium.Space[Any]
 
@@ -79,11 +80,8 @@ class Case:
 
     def inputs(self, lead: tuple[int, ...]) -> tuple[Any, torch.Tensor, torch.Tensor]:
         """Return observation, encoded previous action and previous reward with leading dimensions."""
-        rng = np.random.default_rng(0)
-        observation = torchify_buffer(buffer_from_example(random_value(self.observation, rng), lead))
-        for index in np.ndindex(lead):
-            observation[index] = torchify_buffer(random_value(self.observation, rng))
         g = torch.Generator().manual_seed(0)
+        observation = random_rows(self.observation, *lead)
         return observation, torch.rand(lead + (self.action_size,), generator=g), torch.rand(lead, generator=g)
 
 
@@ -229,14 +227,6 @@ def test_normaliser_is_frozen_unless_updated(name: str) -> None:
     assert all(not torch.equal(a, b) for a, b in zip(before, statistics, strict=True))
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_recurrent_or_not(name: str) -> None:
-    model = CASES[name].make()
-    state = model.initial_rnn_state(4)
-    assert model.recurrent == (state is not None)
-    assert all(leaf.shape == (1, 4, 16) and not leaf.any() for leaf in buffer_leaves(state))
-
-
 @pytest.mark.parametrize("name", RECURRENT)
 @pytest.mark.parametrize("which", [1, 2])
 def test_the_core_is_given_previous_action_and_reward(name: str, which: int) -> None:
@@ -246,17 +236,3 @@ def test_the_core_is_given_previous_action_and_reward(name: str, which: int) -> 
     before = outputs_of(model, *inputs)[0]
     inputs[which] = inputs[which] + 1
     assert not torch.equal(outputs_of(model, *inputs)[0], before)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("name", CASES)
-def test_the_same_on_a_gpu(name: str) -> None:
-    case = CASES[name]
-    model = case.make()
-    inputs = case.inputs((3, 4))
-    expected = outputs_of(model, *inputs)
-    outputs = outputs_of(model.cuda(), *buffer_to(inputs, "cuda"))
-    for output, reference in zip(outputs, expected, strict=True):
-        # Convolutions there round to TF32.
-        torch.testing.assert_close(output.cpu(), reference, rtol=0.02, atol=0.02)

@@ -11,10 +11,7 @@ import torch
 from torch import nn
 
 from rlpyt.models import Dropout, MlpModel, NoisyLinear, RandomModule, draw_randomness
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+from tests.random_kit import seeded
 
 
 def explicit(layer: NoisyLinear, x: torch.Tensor) -> torch.Tensor:
@@ -55,7 +52,7 @@ def test_two_products_equal_the_noisy_weights_and_their_gradients(lead: tuple[in
 
 
 def test_the_start() -> None:
-    layer = NoisyLinear(400, 30, sigma_init=0.5)
+    layer = NoisyLinear(400, 30)
     assert (layer.weight_sigma == torch.tensor(0.5 / 20)).all()
     assert (layer.bias_sigma == torch.tensor(0.5 / 20)).all()
     for mean in (layer.weight, layer.bias):
