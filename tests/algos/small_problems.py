@@ -334,6 +334,11 @@ def optimize(algo: Any, itr: int, samples: Samples) -> Any:
     return algo.optimize_agent(itr, samples)
 
 
+def learn_from(algo: Any, sampler: Any, n_itr: int) -> list[Any]:
+    """Let an algorithm learn from the first n batches of a sampler; return the metrics of each."""
+    return [optimize(algo, itr, sampler.obtain_samples(itr)[0]) for itr in range(n_itr)]
+
+
 def end(curve: list[float], n: int) -> float:
     """The mean of the last n iterations."""
     return float(np.nanmean(curve[-n:]))

@@ -43,7 +43,7 @@ from rlpyt.algos import (
 )
 from rlpyt.core import hyper_parameters, rows_per_update
 from rlpyt.functional import Linear
-from tests.algos.small_problems import RandomEnv, build, optimize, set_up
+from tests.algos.small_problems import RandomEnv, build, learn_from, optimize, set_up
 
 
 @pytest.mark.parametrize(
@@ -172,8 +172,7 @@ def test_whole_numbers_of_any_type_serve_and_stay_as_they_were_given():
     assert (type(ppo.minibatches), type(ppo.epochs)) == (float, np.int64)
     dqn = build(DQN, batch_size=32.0, replay_size=1e3, min_steps_learn=100.0, n_step_return=3.0)
     sampler = set_up(dqn, DqnAgent(), RandomEnv)
-    for itr in range(5):
-        optimize(dqn, itr, sampler.obtain_samples(itr)[0])
+    learn_from(dqn, sampler, 5)
     assert dqn.update_counter > 0
     assert (type(dqn.batch_size), dqn.batch_size, type(dqn.replay_size)) == (float, 32, float)
     assert type(rows_per_update(dqn)) is int
@@ -279,8 +278,7 @@ def test_parts_that_do_not_fit_are_refused_at_the_start(algo, agent, problem, er
 )
 def test_parts_that_just_fit_learn(algo, agent, problem):
     sampler = set_up(algo, agent(), RandomEnv, dict(p_end=0.0), **problem)
-    for itr in range(10 if not problem else 50):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 10 if not problem else 50)
     assert algo.update_counter > 0
 
 
@@ -300,8 +298,7 @@ def test_too_few_places_at_the_first_update_for_draws_that_are_unique():
         starting(R2D1(**kwargs, batch_B=17), R2D1_AGENT())
     algo = R2D1(**kwargs, batch_B=16)  # as many as there are
     sampler = set_up(algo, R2D1_AGENT(), RandomEnv, dict(p_end=0.0))
-    for itr in range(3):
-        metrics = optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    metrics = learn_from(algo, sampler, 3)[-1]
     assert len(metrics["loss"]) > 0
 
 
@@ -316,8 +313,7 @@ def test_a_replay_whose_only_place_may_be_a_final_row_is_refused(case, n_step):
     algo = AlgoCls(replay_size=4 * rows + 4, batch_size=4, replay_ratio=1, **{**settings, "min_steps_learn": 32})
     # Every other row is a final row.
     sampler = set_up(algo, AgentCls(**agent), EnvCls, {**env_kwargs, "p_end": 1.0})
-    for itr in range(4):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 4)
     assert algo.update_counter > 0
 
 

@@ -18,7 +18,7 @@ from rlpyt.functional import huber_loss, select_at_indexes, valid_mean
 from rlpyt.runners import MinibatchRl
 from rlpyt.samplers import SerialSampler
 from tests.algos import variants
-from tests.algos.small_problems import RandomEnv, Spot, build, optimize, set_up
+from tests.algos.small_problems import RandomEnv, Spot, build, learn_from, set_up
 from tests.algos.variants.latent import LatentSAC
 
 SMALL: dict[str, Any] = dict(hidden_sizes=8)
@@ -104,8 +104,7 @@ def test_lines_of_a_variant(things: Any, most: int) -> None:
 def test_munchausen_dqn() -> None:
     algo, agent = Munchausen(**REPLAY, discount=0.5), DqnAgent(model_kwargs=SMALL)
     sampler = set_up(algo, agent, RandomEnv)
-    for itr in range(10):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 10)
     batch, hyper, tau = algo.feed.sample_batch(), algo.hyper(0), 0.03
     outputs = run_over(batch, agent, agent, agent.target, with_next=False, warmup_T=0)
     with torch.no_grad():
@@ -129,8 +128,7 @@ def test_an_auxiliary_loss_reaches_the_features(kind: str) -> None:
     found: list[torch.Tensor | None] = []
     sampler = set_up(algo, agent, *((Spot, None) if kind == "PPO" else (RandomEnv, BOX)))
     algo.head.register_full_backward_hook(lambda module, into, out: found.append(into[0]))
-    for itr in range(10):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 10)
     assert len(found) == algo.update_counter > 0
     assert all(x is not None and x.any() for x in found)
 
@@ -145,8 +143,7 @@ def test_a_target_of_another_schedule() -> None:
 
     sampler = set_up(algo, agent, RandomEnv)
     agent.update_target = update_target
-    for itr in range(10):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 10)
     assert moved == [1, 2, 4, 8, 16, 32]
 
 

@@ -13,7 +13,7 @@ from rlpyt.agents import DiscreteSacAgent, DqnAgent
 from rlpyt.algos import SAC
 from rlpyt.algos.sac import alpha_of
 from rlpyt.functional import expected_soft_value
-from tests.algos.small_problems import RandomEnv, Spot, build, optimize, set_up, train
+from tests.algos.small_problems import RandomEnv, Spot, build, learn_from, set_up, train
 from tests.masked_envs import MaskedEnv
 
 SMALL: dict[str, Any] = dict(hidden_sizes=8)
@@ -43,8 +43,7 @@ def prepared(EnvCls: Any, settings: dict[str, Any], agent: dict[str, Any]) -> tu
     """An algorithm that has learned for a while, its agent, and a batch."""
     algo, made = SAC(**settings), DiscreteSacAgent(**{**NETWORKS, **agent})
     sampler = set_up(algo, made, EnvCls, n_itr=8)
-    for itr in range(6):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 6)
     sampler.shutdown()
     assert algo.update_counter > 0
     generator = torch.Generator().manual_seed(3)

@@ -30,7 +30,7 @@ from rlpyt.replays import Hindsight, HindsightTransitions, Transitions
 from rlpyt.runners import AsyncRl
 from rlpyt.samplers import SerialSampler
 from rlpyt.utils.compute import ComputeSettings
-from tests.algos.small_problems import batches, build, optimize, run_of, set_up
+from tests.algos.small_problems import batches, build, learn_from, optimize, run_of, set_up
 from tests.pairs import others_nightly
 from tests.replica_kit import run_replicas
 from tests.runners.runner_kit import make_sampler, run
@@ -237,7 +237,6 @@ def test_hindsight_is_what_learns(hindsight: str | None) -> None:
     agent = DqnAgent(eps_init=0.5, eps_final=0.05, eps_eval=0.0, model_kwargs=dict(hidden_sizes=128))
     evaluation: dict[str, Any] = dict(eval_n_envs=8, eval_max_trajectories=40)
     sampler = set_up(algo, agent, Flip, dict(n_bits=8), B=8, n_itr=32, **evaluation)
-    for itr in range(32):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 32)
     success = float(np.mean([info["Success"] for info in sampler.evaluate_agent(32).traj_infos]))
     assert success > 0.6 if hindsight else success < 0.3

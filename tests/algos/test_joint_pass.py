@@ -15,7 +15,7 @@ from rlpyt.algos.qpg import draw
 from rlpyt.algos.replay_rows import run_over
 from rlpyt.models import EnsembleBatchNorm, UnitLinear
 from rlpyt.utils.replicas import Replicas
-from tests.algos.small_problems import RandomEnv, optimize, set_up
+from tests.algos.small_problems import RandomEnv, learn_from, set_up
 
 BOX: dict[str, Any] = dict(action_space=spaces.Box(-1, 1, (2,)))
 REPLAY: dict[str, Any] = dict(min_steps_learn=64, replay_size=600, batch_size=8, replay_ratio=1)
@@ -29,8 +29,7 @@ def crossq(n_itr: int = 6, agent: dict[str, Any] | None = None, **settings: Any)
     algo = SAC(**REPLAY | dict(joint_pass=True, learning_rate=1e-2, q_learning_rate=1e-2) | settings)
     made = SacAgent(has_targets=False, model_kwargs=NORMS, q_model_kwargs=NORMS, **(agent or {}))
     sampler = set_up(algo, made, RandomEnv, BOX)
-    for itr in range(n_itr):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, n_itr)
     assert algo.update_counter > 0
     return algo, made
 
@@ -92,8 +91,7 @@ def test_targets_take_a_joint_pass_of_their_own() -> None:
     algo = SAC(**REPLAY, joint_pass=True, q_learning_rate=1e-2, target_update_tau=0.2)
     agent: Any = SacAgent(model_kwargs=XQC, q_model_kwargs=XQC, value_head="c51:-2,2,5")
     sampler = set_up(algo, agent, RandomEnv, BOX)
-    for itr in range(6):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 6)
     assert algo.update_counter > 10
     batch, hyper = algo.feed.sample_batch(), algo.hyper(0)
     algo.draws = draw(algo, batch, True)
@@ -160,8 +158,7 @@ def test_one_pass_an_update_and_no_targets() -> None:
     passes: list[int] = []
     layer = next(x for x in agent.q_model.modules() if isinstance(x, EnsembleBatchNorm))
     layer.register_forward_hook(lambda module, inputs, y: passes.append(y.shape[1] if module.training else -1))
-    for itr in range(6):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 6)
     n = algo.update_counter
     assert n > 6
     assert passes == [x for i in range(1, n + 1) for x in ([16, -1] if i % 3 == 0 else [16])]
@@ -199,8 +196,7 @@ def test_weights_are_projected_after_every_step() -> None:
     agent = SacAgent(model_kwargs=SPHERES, q_model_kwargs=SPHERES)
     sampler = set_up(algo, agent, RandomEnv, BOX)
     first = copy.deepcopy(agent.networks.acting)
-    for itr in range(4):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 4)
     assert algo.update_counter > 0
     layers = [x for part in (agent.model, agent.q_model) for x in part.modules() if isinstance(x, UnitLinear)]
     assert len(layers) == 10

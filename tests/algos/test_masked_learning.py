@@ -29,7 +29,7 @@ from rlpyt.algos.replay_rows import run_over
 from rlpyt.samplers import AlternatingSampler, CpuSampler, GpuSampler, SerialSampler
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from rlpyt.utils.compute import ComputeSettings
-from tests.algos.small_problems import end, optimize, set_up, train
+from tests.algos.small_problems import end, learn_from, optimize, set_up, train
 from tests.masked_envs import MaskedEnv
 from tests.pairs import crossed, others_nightly
 
@@ -153,8 +153,7 @@ def test_compiled_updates_have_the_same_numbers(
         algo, agent = {**ALGOS, "PPO, composite": lambda: (PPO(), PgAgent(model_kwargs=SMALL))}[name]()
         sampler = set_up(algo, agent, MaskedEnv, env_kwargs, B=8, n_itr=2, settings=ComputeSettings(compile=compiles))
         try:
-            for itr in range(2):
-                optimize(algo, itr, sampler.obtain_samples(itr)[0])
+            learn_from(algo, sampler, 2)
         finally:
             sampler.shutdown()
         assert algo.update_counter > 0

@@ -12,7 +12,7 @@ from rlpyt.agents import DqnAgent, IqnAgent, QrDqnAgent, R2d1Agent
 from rlpyt.algos import DQN, IQN, QRDQN, CategoricalDQN
 from rlpyt.algos.munchausen import munchausen_target
 from rlpyt.algos.replay_rows import is_of_sequences, legal_at_rows, run_over
-from tests.algos.small_problems import RandomEnv, optimize, set_up
+from tests.algos.small_problems import RandomEnv, learn_from, set_up
 from tests.masked_envs import MaskedEnv
 
 SMALL: dict[str, Any] = dict(hidden_sizes=8)
@@ -43,8 +43,7 @@ def test_targets_equal_a_loop_over_rows_and_actions(name: str) -> None:
     AlgoCls, AgentCls, EnvCls, settings, agent_kwargs = CASES[name]
     algo, agent = AlgoCls(**settings), AgentCls(**agent_kwargs)
     sampler = set_up(algo, agent, EnvCls, n_itr=8)
-    for itr in range(6):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 6)
     sampler.shutdown()
     assert algo.update_counter > 0
     generator = torch.Generator().manual_seed(3)
@@ -87,8 +86,7 @@ def test_without_a_share_of_the_reward_the_target_is_that_of_a_soft_policy_and_a
     algo, agent = DQN(**dict(TRANSITIONS, munchausen=0.0, munchausen_tau=1e-4)), DqnAgent(model_kwargs=SMALL)
     plain = DQN(**{name: x for name, x in TRANSITIONS.items() if "munchausen" not in name})
     sampler = set_up(algo, agent, RandomEnv, n_itr=8)
-    for itr in range(6):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 6)
     batch, hyper = algo.feed.sample_batch(), algo.hyper(0)
     set_up(plain, agent_of_same_weights := DqnAgent(model_kwargs=SMALL), RandomEnv)
     agent_of_same_weights.load_state_dict(agent.state_dict())
@@ -101,8 +99,7 @@ def test_without_a_share_of_the_reward_the_target_is_that_of_a_soft_policy_and_a
 def test_the_bonus_is_a_metric_of_an_update() -> None:
     algo, agent = DQN(**TRANSITIONS), DqnAgent(model_kwargs=SMALL)
     sampler = set_up(algo, agent, RandomEnv)
-    for itr in range(6):
-        metrics = optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    metrics = learn_from(algo, sampler, 6)[-1]
     assert (metrics["munchausen"] < 0).any()
     assert (metrics["munchausen"] >= -0.45 - 1e-6).all()
 

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from rlpyt.agents import CategoricalPgAgent, DdpgAgent, DqnAgent, SacAgent, Td3Agent
 from rlpyt.algos import A2C, DDPG, DQN, PPO, SAC, TD3, RlAlgorithm, VTrace
 from rlpyt.algos.gradient_descent import GradientDescent
-from tests.algos.small_problems import RandomEnv, batches, check_parameters, optimize, parameters64, set_up
+from tests.algos.small_problems import RandomEnv, batches, check_parameters, learn_from, optimize, parameters64, set_up
 from tests.pairs import crossed
 
 N_ITR = 10
@@ -45,8 +45,7 @@ def learned(
     algo = AlgoCls(**settings)
     sampler = set_up(algo, agent, RandomEnv, BOX if several else None, n_itr=N_ITR)
     before = [deepcopy(module.state_dict()) for module in agent.networks.modules()]
-    for itr in range(n_itr):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, n_itr)
     return algo, agent, before
 
 

@@ -21,7 +21,7 @@ from rlpyt.algos import DDPG, SAC, TD3
 from rlpyt.algos.gradient_descent import GradientDescent
 from rlpyt.algos.sac import alpha_of
 from tests.algos.qpg_reference import QpgReference, QpgWatch
-from tests.algos.small_problems import Bandit, RandomEnv, optimize, set_up
+from tests.algos.small_problems import Bandit, RandomEnv, learn_from, set_up
 from tests.pairs import crossed
 
 T, B = 8, 4
@@ -210,8 +210,7 @@ def test_a_rate_of_zero_holds_its_own_parameters_and_no_others(kind, still):
 def test_learning_rates_by_default_are_those_of_the_papers(kind, policy, values):
     algo, agent = ALGOS[kind](min_steps_learn=3 * T * B), make_agent(kind)
     sampler = set_up(algo, agent, RandomEnv, dict(action_space=BOX), T=T, B=B, n_itr=6)
-    for itr in range(3):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 3)
     rates = {name: descent.optimizer.param_groups[0]["lr"] for name, descent in algo.descents.items()}
     assert rates == {"pi": policy, "q": values, **({"alpha": 3e-4} if kind == "SAC" else {})}
 
@@ -241,8 +240,7 @@ def test_the_policy_s_gradient_ends_at_the_features_and_the_values_begins_there(
         return norm
 
     monkeypatch.setattr(GradientDescent, "__call__", descend)
-    for itr in range(4):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 4)
     # The values' own weights lie on the policy's way, and are given no gradient by its step.
     assert [*reached["q"], *reached["pi"]] == [{"body", "q"}] * 4 + [{"pi", "q"}] * 4
     assert all(p.grad is None for m in (agent.target_model, agent.target_q_model) for p in m.parameters())
@@ -278,8 +276,7 @@ def test_images_are_shifted_row_by_row_and_the_rows_of_a_sequence_alike(recurren
         return batches[-1]
 
     algo.feed.sample_batch = sample_batch
-    for itr in range(5):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 5)
     names = ["all_inputs"] if recurrent else ["agent_inputs", "target_inputs"]
     shifts: dict[str, set[int]] = {name: set() for name in names}
     pairs = set()
@@ -304,8 +301,7 @@ def test_images_are_shifted_row_by_row_and_the_rows_of_a_sequence_alike(recurren
 def test_a_run_may_start_from_the_temperature_of_another():
     algo, agent = make_algo("SAC", **ADAM, alpha_learning_rate=0.1), make_agent("SAC")
     sampler = set_up(algo, agent, RandomEnv, dict(action_space=BOX), T=T, B=B, n_itr=6)
-    for itr in range(6):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 6)
     alpha = float(alpha_of(algo, algo.hyper(0)))
     assert abs(alpha - 1) > 0.1
     other = make_algo("SAC", **ADAM, initial_optim_state_dict=algo.optim_state_dict())

@@ -13,7 +13,7 @@ from rlpyt.algos import DQN
 from rlpyt.algos.return_scale import ReturnScale
 from rlpyt.types import Samples
 from rlpyt.utils.replicas import Replicas
-from tests.algos.small_problems import RandomEnv, optimize, set_up
+from tests.algos.small_problems import RandomEnv, learn_from, set_up
 
 SETTINGS: dict[str, Any] = dict(
     min_steps_learn=64, replay_size=600, batch_size=8, replay_ratio=1, n_step_return=2, discount=0.8
@@ -65,8 +65,7 @@ def test_returns_of_a_batch_are_divided_by_the_scale_of_all_rows_so_far(limit: f
 def test_the_factor_is_a_metric_and_part_of_the_state() -> None:
     algo = DQN(**SETTINGS, normalize_reward=True)
     sampler = set_up(algo, DqnAgent(**SMALL), RandomEnv)
-    for itr in range(6):
-        metrics = optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    metrics = learn_from(algo, sampler, 6)[-1]
     scale = algo.feed.parts[0]
     assert isinstance(scale, ReturnScale)
     assert float(metrics["rewardFactor"]) == pytest.approx(scale.factor)

@@ -11,7 +11,7 @@ import torch
 
 from rlpyt.agents import PgAgent
 from rlpyt.algos import A2C, PPO
-from tests.algos.small_problems import RandomEnv, optimize, set_up
+from tests.algos.small_problems import RandomEnv, learn_from, set_up
 
 T, B, DISCOUNT = 8, 3, 0.9
 
@@ -27,8 +27,7 @@ def batches(algo: Any, agent: Any, n: int = 5, **settings: Any) -> list[Any]:
 
     algo.reward_scale = watch
     try:
-        for itr in range(n):
-            optimize(algo, itr, sampler.obtain_samples(itr)[0])
+        learn_from(algo, sampler, n)
     finally:
         sampler.shutdown()
         algo.reward_scale = normalize

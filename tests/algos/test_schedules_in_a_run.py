@@ -15,7 +15,7 @@ from rlpyt.algos.replay_feed import ReplayFeed
 from rlpyt.core import rows_consumed, rows_per_update
 from rlpyt.functional import Piecewise
 from rlpyt.samplers import CpuSampler
-from tests.algos.small_problems import RandomEnv, build, copied, optimize, set_up
+from tests.algos.small_problems import RandomEnv, build, copied, learn_from, optimize, set_up
 
 STEPS = 32  # of an iteration: 8 time steps of 4 environments
 REPLAY: dict[str, Any] = dict(min_steps_learn=2 * STEPS, replay_size=600, batch_size=8)
@@ -211,8 +211,7 @@ def test_numbers_of_the_replay_follow_their_schedules(settings: Any, name: str, 
         return watching
 
     replay.append_samples, replay.sample_batch = map(watched, (replay.append_samples, replay.sample_batch))
-    for itr in range(5):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 5)
     assert seen == pytest.approx([expected[0], *(x for x in expected[1:] for _ in range(2))])
 
 
@@ -235,8 +234,7 @@ def test_a_script_learns_without_a_new_batch_by_the_settings_of_now() -> None:
 def test_a_priority_is_raised_to_the_exponent_of_its_time() -> None:
     algo = DQN(**REPLAY, replay_ratio=0.25, prioritized_replay=True, pri_alpha=0.5)
     sampler = set_up(algo, q_agent(), RandomEnv)
-    for itr in range(3):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 3)
     replay: Any = algo.replay
     for alpha in (0.5, 2.0):
         algo.pri_alpha = alpha
@@ -253,8 +251,7 @@ def test_the_priority_of_a_sequence_follows_pri_eta() -> None:
         n_step_return=1, replay_ratio=0.25, pri_eta="lin_1_0",
     )  # fmt: skip
     sampler = set_up(algo, R2d1Agent(model_kwargs=dict(**SMALL, rnn_size=4)), RandomEnv, dict(p_end=0.0))
-    for itr in range(3):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 3)
     batch = algo.feed.sample_batch()
     errors = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 0.0], [0.0, 8.0]])
     found = [

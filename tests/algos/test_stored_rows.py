@@ -27,7 +27,7 @@ from rlpyt.agents import (
 from rlpyt.algos import DDPG, DQN, IQN, QRDQN, R2D1, SAC, TD3, CategoricalDQN, clone_behavior
 from rlpyt.replays import MixedReplay, RecordEpisodes, StoredData
 from rlpyt.spaces import EnvSpaces
-from tests.algos.small_problems import RandomEnv, batches, optimize, set_up
+from tests.algos.small_problems import RandomEnv, batches, learn_from, optimize, set_up
 from tests.pairs import crossed
 from tests.replays.replay_kit import assert_same_batches
 from tests.replays.test_stored_data import all_transitions
@@ -63,8 +63,7 @@ def test_all_learn_from_it(classes: tuple[Any, Any], fraction: float | None) -> 
     algo, agent = AlgoCls(stored_data=data, stored_fraction=fraction, prioritized_replay=True, **SMALL), AgentCls()
     sampler = set_up(algo, agent, RandomEnv, dict(action_space=space), n_itr=3)
     assert isinstance(algo.replay, MixedReplay) == (fraction is not None)
-    for itr in range(3):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 3)
     assert algo.update_counter == 12
     assert numbers_of(agent).isfinite().all()
 
@@ -108,8 +107,7 @@ def test_a_thread_draws_the_same_batches() -> None:
     for prefetch in (False, True):
         algo = DQN(stored_data=data, stored_fraction=0.5, prefetch=prefetch, **SMALL)
         sampler = set_up(algo, DqnAgent(), RandomEnv)
-        for itr in range(3):
-            optimize(algo, itr, sampler.obtain_samples(itr)[0])
+        learn_from(algo, sampler, 3)
         results.append(numbers_of(algo.agent))
     assert torch.equal(*results)
 
