@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import torch
 
-from rlpyt.algos.metrics import OptInfo
 from rlpyt.algos.policy_gradient import (
     PolicyGradientAlgo,
     actor_critic_loss,
@@ -93,7 +92,7 @@ class VTrace(PolicyGradientAlgo):
         """Take one gradient step on the batch; none where no row of any replica is valid."""
         hyper = self.hyper(itr * self.steps_per_itr)
         batch, init_rnn_state = self.vtrace_inputs(self.samples, hyper)
-        return OptInfo(one_update(self, batch, init_rnn_state, hyper))
+        return one_update(self, batch, init_rnn_state, hyper)
 
     def vtrace_inputs(self, samples: Samples, hyper: Hyper) -> tuple[VTraceInputs, Buffer]:
         """Return a batch on the agent's device, and the recurrent state before its first row."""
