@@ -28,7 +28,6 @@ class MinibatchSettings(Settings, Scheduled):
     """Passes over every batch, a whole number; what a schedule gives is rounded, to at least 1."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         whole(self, "minibatches")
         check_count(self, "epochs")

@@ -91,7 +91,6 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
     """Bound of a normalised reward."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         self.check("gae_lambda", lambda x: 0.0 <= x <= 1.0, "a number in [0, 1]")
         self.check("value_loss_coeff", lambda x: x >= 0.0, "at least 0")

@@ -57,7 +57,6 @@ class PPO(MinibatchSettings, PolicyGradientAlgo):
     """Estimated KL divergence from the policy that acted at which the epochs of a batch stop; None for none."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         self.check("ratio_clip", lambda x: x > 0.0, "above 0")
         for name in ("value_clip", "target_kl"):

@@ -73,7 +73,6 @@ class PQN(MinibatchSettings, EpsilonSettings, RlAlgorithm[QAgent]):
     epochs: CountLike = 2
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         self.check("q_lambda", lambda x: 0.0 <= x <= 1.0, "a number in [0, 1]")
         self.check("reward_scale", lambda x: 0.0 < x < float("inf"), "above 0")

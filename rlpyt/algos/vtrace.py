@@ -82,7 +82,6 @@ class VTrace(PolicyGradientAlgo):
     """Largest ratio by which the policy gradient is weighted, above 0."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         for name in ("rho_bar", "pg_rho_bar"):
             self.check(name, lambda x: x > 0.0, "above 0 (float('inf') for no bound)")
