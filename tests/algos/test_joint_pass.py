@@ -9,8 +9,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rlpyt.agents import RecurrentSacAgent, SacAgent, Td3Agent
-from rlpyt.algos import SAC, TD3
+from rlpyt.agents import SacAgent
+from rlpyt.algos import SAC
 from rlpyt.algos.qpg import draw
 from rlpyt.algos.replay_rows import run_over
 from rlpyt.models import EnsembleBatchNorm, UnitLinear
@@ -20,7 +20,6 @@ from tests.algos.small_problems import RandomEnv, learn_from, set_up
 BOX: dict[str, Any] = dict(action_space=spaces.Box(-1, 1, (2,)))
 REPLAY: dict[str, Any] = dict(min_steps_learn=64, replay_size=600, batch_size=8, replay_ratio=1)
 NORMS: dict[str, Any] = dict(layers="batch_norm", hidden_sizes=(8, 8))
-SPHERES: dict[str, Any] = dict(layers="simbav2", hidden_sizes=8)
 XQC: dict[str, Any] = dict(layers="xqc", hidden_sizes=(8, 8))
 
 
@@ -166,46 +165,10 @@ def test_one_pass_an_update_and_no_targets() -> None:
     assert list(agent.networks.learning) == ["q_model"]
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: (SAC(), SacAgent(has_targets=False)), r"SAC: the agent, a SacAgent, has no target networks"),
-        (lambda: (TD3(), Td3Agent(has_targets=False)), r"TD3: the agent, a Td3Agent, has no target networks"),
-        (
-            lambda: (SAC(joint_pass=True, batch_T=2, batch_B=2), RecurrentSacAgent(has_targets=False)),
-            r"SAC\(joint_pass=True\): the agent, a RecurrentSacAgent, is recurrent; expected one that is not",
-        ),
-        (lambda: (SAC(), SacAgent(q_model_kwargs=NORMS)), r"SAC: the agent, a SacAgent, has batch normalisation"),
-        (lambda: (TD3(), Td3Agent(model_kwargs=XQC)), r"TD3: the agent, a Td3Agent, has batch normalisation"),
-    ],
-)  # fmt: skip
-def test_parts_that_do_not_go_together(make: Any, message: str) -> None:
-    algo, agent = make()
-    with pytest.raises(ValueError, match=message):
-        set_up(algo, agent, RandomEnv, BOX)
-
-
 def test_statistics_of_one_replica_are_refused() -> None:
     _, agent = crossq(3)
     with pytest.raises(TypeError, match="takes statistics of each replica's own batches"):
         agent.networks.join(Replicas(0, 2))
-
-
-def test_weights_are_projected_after_every_step() -> None:
-    algo = SAC(**REPLAY, learning_rate=0.1, q_learning_rate=0.1)
-    agent = SacAgent(model_kwargs=SPHERES, q_model_kwargs=SPHERES)
-    sampler = set_up(algo, agent, RandomEnv, BOX)
-    first = copy.deepcopy(agent.networks.acting)
-    learn_from(algo, sampler, 4)
-    assert algo.update_counter > 0
-    layers = [x for part in (agent.model, agent.q_model) for x in part.modules() if isinstance(x, UnitLinear)]
-    assert len(layers) == 10
-    for layer in layers:
-        norms = layer.weight.norm(dim=1)
-        torch.testing.assert_close(norms, torch.ones_like(norms))
-    assert any(
-        not torch.equal(x, y) for x, y in zip(first.parameters(), agent.networks.acting.parameters(), strict=True)
-    )
 
 
 def test_weight_decay_leaves_alpha_alone() -> None:

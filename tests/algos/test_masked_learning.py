@@ -201,20 +201,6 @@ def test_all_samplers_collect_the_same_legal_rows(EnvCls: Any, env_kwargs: dict[
         assert all(map(torch.equal, buffer_leaves(other), buffer_leaves(batches[0])))
 
 
-def test_environments_that_rest_take_legal_actions() -> None:
-    for EnvCls in (MaskedEnv, many):
-        sampler = set_up(
-            A2C(), CategoricalPgAgent(model_kwargs=SMALL), EnvCls, dict(of_info=True), T=12, B=4, n_itr=3,
-            mid_batch_reset=False,
-        )  # fmt: skip
-        try:
-            for itr in range(3):
-                samples, _ = sampler.obtain_samples(itr)
-            assert not samples.env.valid[-1].any()
-        finally:
-            sampler.shutdown()
-
-
 def test_a_resumed_sampler_goes_on_with_the_same_masks() -> None:
     def begun() -> Any:
         return set_up(A2C(), CategoricalPgAgent(model_kwargs=SMALL), MaskedEnv, dict(of_info=True), n_itr=3)

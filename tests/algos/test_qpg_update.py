@@ -18,7 +18,6 @@ from rlpyt.agents import (
     Td3Agent,
 )
 from rlpyt.algos import DDPG, SAC, TD3
-from rlpyt.algos.gradient_descent import GradientDescent
 from rlpyt.algos.sac import alpha_of
 from tests.algos.qpg_reference import QpgReference, QpgWatch
 from tests.algos.small_problems import Bandit, RandomEnv, learn_from, set_up
@@ -185,65 +184,6 @@ def test_updates_from_sequences_equal_the_reference(kind, name):
 )
 def test_metrics_of_sequences_are_means_over_the_rows_to_train_on(kind, agent):
     check_updates(watched(kind, True, agent, **(dict(fixed_alpha=0.3) if kind == "SAC" else {})))
-
-
-@pytest.mark.parametrize(
-    ("kind", "still"),
-    [
-        *((kind, rate) for kind in ALGOS for rate in ("learning_rate", "q_learning_rate")),
-        ("SAC", "alpha_learning_rate"),
-    ],
-)
-def test_a_rate_of_zero_holds_its_own_parameters_and_no_others(kind, still):
-    watch = watched(kind, True, dict(feature_kwargs=dict(**SHARED, rnn_size=5)), **{still: 0.0})
-    weights, alpha = watch.after[-1]
-    moved = {part: any(not torch.equal(p[n], watch.first[part][n]) for n in p) for part, p in weights.items()}
-    values, policy = still != "q_learning_rate", still != "learning_rate"
-    expected = dict(body=values, q=values, target_body=values, target_q=values, pi=policy, target_pi=policy)
-    if kind == "SAC":
-        expected["target_pi"] = False  # it has none
-        assert (alpha != 1.0) == (still != "alpha_learning_rate")
-    assert moved == expected
-
-
-@pytest.mark.parametrize(("kind", "policy", "values"), [("DDPG", 1e-4, 1e-3), ("TD3", 1e-3, 1e-3), ("SAC", 3e-4, 3e-4)])
-def test_learning_rates_by_default_are_those_of_the_papers(kind, policy, values):
-    algo, agent = ALGOS[kind](min_steps_learn=3 * T * B), make_agent(kind)
-    sampler = set_up(algo, agent, RandomEnv, dict(action_space=BOX), T=T, B=B, n_itr=6)
-    learn_from(algo, sampler, 3)
-    rates = {name: descent.optimizer.param_groups[0]["lr"] for name, descent in algo.descents.items()}
-    assert rates == {"pi": policy, "q": values, **({"alpha": 3e-4} if kind == "SAC" else {})}
-
-
-@pytest.mark.parametrize("kind", ALGOS)
-@pytest.mark.parametrize("recurrent", [False, True])
-def test_the_policy_s_gradient_ends_at_the_features_and_the_values_begins_there(kind, recurrent, monkeypatch):
-    """Of the two losses themselves, by what gets a gradient and not by what an optimiser moves."""
-    features: dict[str, Any] = dict(feature_kwargs={**SHARED, **(dict(rnn_size=5) if recurrent else {})})
-    algo, agent = make_algo(kind, recurrent, policy_update_interval=1), make_agent(kind, recurrent, **features)
-    sampler = set_up(algo, agent, RandomEnv, dict(action_space=BOX), T=T, B=B, n_itr=6)
-    parts = {"body": agent.model.body, "pi": agent.model.pi, "q": agent.q_model}
-    reached: dict[str, list[set[str]]] = {"q": [], "pi": []}
-    given = GradientDescent.__call__
-
-    def descend(descent: GradientDescent, loss: torch.Tensor, *args: Any) -> Any:
-        name = next((name for name in reached if algo.descents[name] is descent), None)
-        if name is not None:
-            grads = {
-                part: torch.autograd.grad(loss, list(network.parameters()), allow_unused=True, retain_graph=True)
-                for part, network in parts.items()
-            }
-            reached[name].append({part for part, grad in grads.items() if any(x is not None for x in grad)})
-        before = [p.grad.clone() for p in agent.q_parameters()] if name == "pi" else []
-        norm = given(descent, loss, *args)
-        assert all(map(torch.equal, before, [p.grad for p in agent.q_parameters()])), "the policy's step leaves none"
-        return norm
-
-    monkeypatch.setattr(GradientDescent, "__call__", descend)
-    learn_from(algo, sampler, 4)
-    # The values' own weights lie on the policy's way, and are given no gradient by its step.
-    assert [*reached["q"], *reached["pi"]] == [{"body", "q"}] * 4 + [{"pi", "q"}] * 4
-    assert all(p.grad is None for m in (agent.target_model, agent.target_q_model) for p in m.parameters())
 
 
 class Pictures(Bandit):

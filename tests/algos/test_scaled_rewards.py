@@ -1,4 +1,4 @@
-"""Rewards of a replay that are divided by the running scale of the returns."""
+"""Rewards divided by the running scale of the returns, against a loop over rows: on policy, and of a replay."""
 
 from __future__ import annotations
 
@@ -8,58 +8,91 @@ from typing import Any
 import pytest
 import torch
 
-from rlpyt.agents import DqnAgent
-from rlpyt.algos import DQN
+from rlpyt.agents import DqnAgent, PgAgent
+from rlpyt.algos import A2C, DQN, PPO
 from rlpyt.algos.return_scale import ReturnScale
 from rlpyt.types import Samples
 from rlpyt.utils.replicas import Replicas
-from tests.algos.small_problems import RandomEnv, learn_from, set_up
+from tests.algos.small_problems import RandomEnv, batches, learn_from, optimize, set_up
 
+DISCOUNT = 0.8
 SETTINGS: dict[str, Any] = dict(
-    min_steps_learn=64, replay_size=600, batch_size=8, replay_ratio=1, n_step_return=2, discount=0.8
+    min_steps_learn=64, replay_size=600, batch_size=8, replay_ratio=1, n_step_return=2, discount=DISCOUNT
 )
 SMALL: dict[str, Any] = dict(model_kwargs=dict(hidden_sizes=8))
 
 
-def sums_of(batches: list[Samples], discount: float) -> list[float]:
+def sums_of(collected: list[Samples]) -> torch.Tensor:
     """Discounted sums up to every valid row, by a loop over rows."""
-    env = [torch.cat([getattr(samples.env, name) for samples in batches]) for name in ("reward", "valid")]
-    done = torch.cat([samples.env.terminated | samples.env.truncated for samples in batches])
-    reward, valid = env
+    names = ("reward", "terminated", "truncated", "valid")
+    reward, terminated, truncated, valid = (torch.cat([x.env[name] for x in collected]) for name in names)
     sums = list[float]()
     for b in range(reward.shape[1]):
         running = 0.0
         for t in range(len(reward)):
-            if not valid[t, b]:
+            if valid[t, b]:
+                running = float(reward[t, b]) + DISCOUNT * running
+                sums.append(running)
+            if not valid[t, b] or terminated[t, b] or truncated[t, b]:
                 running = 0.0
-                continue
-            running = float(reward[t, b]) + discount * running
-            sums.append(running)
-            running = 0.0 if done[t, b] else running
-    return sums
+    return torch.tensor(sums, dtype=torch.float64)
+
+
+# ---- on policy ----
+
+
+@pytest.mark.parametrize("AlgoCls", [A2C, PPO])
+def test_rewards_are_divided_by_the_deviation_of_all_running_returns_so_far(AlgoCls):
+    algo, agent = AlgoCls(discount=DISCOUNT, normalize_reward=True, reward_clip=0.8), PgAgent()
+    collected = batches(set_up(algo, agent, RandomEnv), 5)
+    seen, normalize = [], algo.reward_scale
+
+    def watch(env: Any, hyper: Any) -> torch.Tensor:
+        seen.append(normalize(env, hyper))
+        return seen[-1]
+
+    algo.reward_scale = watch
+    for itr, samples in enumerate(collected):
+        optimize(algo, itr, samples)
+        sums = sums_of(collected[: itr + 1])
+        expected = (samples.env.reward / sums.std(correction=0)).clamp(-0.8, 0.8)
+        torch.testing.assert_close(seen[-1], expected.float(), rtol=1e-4, atol=1e-6)
+        assert (expected.abs() == 0.8).any()
+    assert agent.reward_rms.count.item() == len(sums)
+
+
+def test_a_lost_episode_ends_the_running_return_too():
+    algo, (T, B) = A2C(discount=1.0, normalize_reward=True), (8, 4)
+    (samples,) = batches(set_up(algo, PgAgent(), RandomEnv, T=T, B=B), 1)
+    flags = dict.fromkeys(("terminated", "truncated"), torch.zeros(T, B, dtype=torch.bool))
+    steady = samples.env._replace(reward=torch.ones(T, B), valid=torch.ones(T, B, dtype=torch.bool), **flags)
+    steady.valid[0, 0] = False  # of an environment that was put in place of a lost one
+    steady.reward[0, 0] = 0.0
+    assert algo.reward_scale is not None
+    algo.reward_scale.running_return = torch.full((B,), 20.0)
+    algo.reward_scale(steady, algo.hyper(0))
+    assert algo.reward_scale.running_return.tolist() == [T - 1, *[20 + T] * (B - 1)]
+
+
+# ---- of a replay ----
 
 
 @pytest.mark.parametrize("limit", [None, 0.5])
 def test_returns_of_a_batch_are_divided_by_the_scale_of_all_rows_so_far(limit: float | None) -> None:
     algo, plain = (DQN(**SETTINGS, normalize_reward=on, return_limit=limit if on else None) for on in (True, False))
-    batches, drawn = list[Samples](), []
-    sampler = set_up(algo, DqnAgent(**SMALL), RandomEnv, n_itr=8)
-    others = set_up(plain, DqnAgent(**SMALL), RandomEnv, n_itr=8)
-    for itr in range(3):  # no update yet, so that both draw the same
-        samples = sampler.obtain_samples(itr)[0]
-        batches.append(samples._replace(env=samples.env._replace(**{
-            name: getattr(samples.env, name).clone() for name in ("reward", "valid", "terminated", "truncated")
-        })))  # fmt: skip
+    collected = batches(set_up(algo, DqnAgent(**SMALL), RandomEnv), 3)
+    set_up(plain, DqnAgent(**SMALL), RandomEnv)
+    for itr, samples in enumerate(collected):  # no update yet, so that both draw the same
         algo.append(itr, samples)
-        plain.append(itr, others.obtain_samples(itr)[0])
-    drawn = [each.feed.sample_batch() for each in (algo, plain)]
-    sums = torch.tensor(sums_of(batches, 0.8), dtype=torch.float64)
-    scale = float(sums.var(correction=0).sqrt())
+        plain.append(itr, samples)
+    scaled, unscaled = (each.feed.sample_batch() for each in (algo, plain))
+    sums = sums_of(collected)
+    scale = float(sums.std(correction=0))
     if limit is not None:
         assert float(sums.abs().max()) / limit > scale, "the limit decides nothing"
         scale = float(sums.abs().max()) / limit
-    torch.testing.assert_close(drawn[0].return_, drawn[1].return_ / scale)
-    assert torch.equal(drawn[0].action, drawn[1].action)
+    torch.testing.assert_close(scaled.return_, unscaled.return_ / scale)
+    assert torch.equal(scaled.action, unscaled.action)
 
 
 def test_the_factor_is_a_metric_and_part_of_the_state() -> None:
@@ -78,16 +111,3 @@ def test_the_factor_is_a_metric_and_part_of_the_state() -> None:
         each.append(samples, algo.hyper(0))
     assert other.factor == scale.factor
     assert math.isfinite(scale.factor)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        dict(return_limit=5.0),
-        dict(normalize_reward=True, return_limit=0.0),
-        dict(normalize_reward=True, prioritized_replay=True, input_priorities=True),
-    ],
-)
-def test_settings_without_a_meaning_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"normalize_reward|return_limit is 0.0; expected above 0"):
-        DQN(**settings)

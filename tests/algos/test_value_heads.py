@@ -172,6 +172,7 @@ BOX = spaces.Box(-1, 1, (2,))
 
 OF_VALUES = (
     *("A2C", "PPO", "PPO LSTM", "VTrace", "PQN", "DQN n-step soft", "DQN scheduled", "DDPG", "TD3", "SAC", "SAC LSTM"),
+    "discrete SAC",
 )
 
 
