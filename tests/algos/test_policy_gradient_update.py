@@ -94,7 +94,7 @@ OPTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def expect(agent: Any, samples: Samples, kind: str, AlgoCls: Any, h: dict[str, Any]) -> Any:
-    """Parameters, losses and gradient norms that the reference comes to, and the other metrics of V-trace."""
+    """Parameters, losses and gradient norms that the reference comes to, and the other metrics of the last update."""
     space, recurrent = KINDS[kind]
     p, losses, norms = parameters64(agent), list[float](), list[float]()
     terms: dict[str, torch.Tensor] = {}
@@ -102,7 +102,7 @@ def expect(agent: Any, samples: Samples, kind: str, AlgoCls: Any, h: dict[str, A
         if AlgoCls is VTrace:
             loss, terms = reference.v_trace_loss(p, samples, SPACES[space], recurrent is not None, h)
         else:
-            loss = reference.loss(p, samples, SPACES[space], recurrent is not None, AlgoCls is PPO, h)
+            loss, terms = reference.loss(p, samples, SPACES[space], recurrent is not None, AlgoCls is PPO, h)
         p, norm = reference.sgd_step(p, loss, h["learning_rate"], h["clip_grad_norm"])
         losses.append(float(loss.detach()))
         norms.append(norm)
@@ -119,10 +119,11 @@ def test_updates_equal_the_reference(kind, name):
     torch.testing.assert_close(metrics["loss"].reshape(-1), losses, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(metrics["gradNorm"].reshape(-1), norms, rtol=1e-3, atol=1e-4)
     for term, value in terms.items():
-        assert metrics[term].item() == pytest.approx(float(value.detach()), rel=1e-4, abs=1e-5), term
+        assert metrics[term].reshape(-1)[-1].item() == pytest.approx(float(value.detach()), rel=1e-3, abs=1e-5), term
     check_parameters(agent, expected, rtol=1e-3, atol=1e-4)
+    assert not any(x.requires_grad for x in metrics.values())
     assert algo.update_counter == len(losses)
-    assert set(metrics) == set(algo.opt_info_fields)
+    assert set(metrics) == set(algo.opt_info_fields) == {"loss", "gradNorm", *terms}
 
 
 @pytest.mark.parametrize("AlgoCls", [A2C, PPO, VTrace])
@@ -307,35 +308,6 @@ def test_kl_stops_the_epochs_of_a_batch_only():
     limit = float(after_epochs[:2].max()) * 1.0001
     first_over = next((i for i, x in enumerate(after_epochs) if x > limit), 4)
     assert n_updates(limit)[0] == 2 * (first_over + 1)
-
-
-@pytest.mark.parametrize("AlgoCls", [A2C, PPO])
-def test_metrics_are_what_their_names_say(AlgoCls):
-    algo = AlgoCls(gae_lambda=0.9, **(dict(minibatches=1, epochs=1) if AlgoCls is PPO else {}))
-    agent, samples = prepare(algo, "discrete", 5)
-    p, valid = parameters64(agent), samples.env.valid
-    params, value = reference.forward(p, samples, SPACES["discrete"], False)
-    log_prob, entropy = reference.log_prob_and_entropy(params, samples.agent.action, SPACES["discrete"])
-    old = [x.double() for x in samples.agent.agent_info.dist_info]
-    old_log_prob, _ = reference.log_prob_and_entropy(old, samples.agent.action, SPACES["discrete"])
-    _, return_ = reference.advantages(samples, 0.99, 0.9)
-    log_ratio = (log_prob - old_log_prob)[valid]
-    old_value, known = samples.agent.agent_info.value.double()[valid], return_[valid]
-    metrics = optimize(algo, 0, samples)
-    assert not any(x.requires_grad for x in metrics.values())
-    expected = {
-        "entropy": entropy[valid].mean(),
-        "perplexity": entropy[valid].exp().mean(),
-        "valueLoss": 0.5 * (return_ - value)[valid].square().mean(),
-        "kl": (log_ratio.exp() - 1 - log_ratio).mean(),
-        "clipFraction": ((log_ratio.exp() - 1).abs() > 0.1).double().mean(),
-        "explainedVariance": 1 - (known - old_value).var(correction=0) / known.var(correction=0),
-    }
-    assert set(metrics) == set(algo.opt_info_fields)
-    found = metrics.keys() & expected.keys()
-    assert len(found) == (6 if AlgoCls is PPO else 4)
-    for name in found:
-        assert metrics[name].item() == pytest.approx(float(expected[name].detach()), rel=1e-4), name
 
 
 # ---- V-trace ----
