@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -320,61 +321,15 @@ def test_too_few_places_at_the_first_update_for_draws_that_are_unique():
     assert len(metrics["loss"]) > 0
 
 
-@pytest.mark.parametrize(("case", "n_step"), [("SAC", 1), ("C51", 3), ("stacks", 1), ("frames", 1)])
-def test_a_replay_whose_only_place_may_be_a_final_row_is_refused(case, n_step):
-    AlgoCls, AgentCls, EnvCls, env_kwargs, settings, _ = REPLAYS[case]
-    agent = dict(ModelCls=QOfFrames) if EnvCls is Frames else dict(model_kwargs=dict(hidden_sizes=4))
-    settings = dict(min_steps_learn=64, n_step_return=n_step, **settings)
-    rows = (3 if case == "frames" else 1) + 1 + n_step
-    with pytest.raises(ValueError, match=rf"room for {rows} rows .* Raise replay_size to {4 * rows + 4} or more"):
-        set_up(AlgoCls(replay_size=4 * rows, **settings), AgentCls(**agent), EnvCls, env_kwargs)
-    algo = AlgoCls(replay_size=4 * rows + 4, batch_size=4, replay_ratio=1, **{**settings, "min_steps_learn": 32})
-    # Every other row is a final row.
-    sampler = set_up(algo, AgentCls(**agent), EnvCls, {**env_kwargs, "p_end": 1.0})
-    learn_from(algo, sampler, 4)
-    assert algo.update_counter > 0
-
-
-# ---- a replay larger than the memory ----
-
-
 class Frames(RandomEnv):
-    """Whole stacks of four frames, in a plain Box, with a dimension of channels or none."""
+    """Whole stacks of four frames, in a plain Box."""
 
-    def __init__(self, shape: tuple[int, ...] = (4, 12, 12), p_end: float = 0.2) -> None:
+    def __init__(self, p_end: float = 0.2) -> None:
         super().__init__(p_end=p_end)
-        self.observation_space, self._shape = spaces.Box(0, 255, shape, np.uint8), shape
+        self.observation_space = spaces.Box(0, 255, (4, 12, 12), np.uint8)
 
     def _observation(self) -> np.ndarray:
-        return np.zeros(self._shape, np.uint8)
-
-
-ROWS = 320
-"""That a run of 10 iterations collects."""
-SEQUENCES: dict[str, Any] = dict(batch_T=4, batch_B=2, warmup_T=2, store_rnn_state_interval=2, replay_ratio=1.5)
-REPLAYS: dict[str, Any] = {
-    "stacks": (DQN, DqnAgent, Frames, {}, {}, 4 * 144),
-    "stacks in one more dimension": (DQN, DqnAgent, Frames, dict(shape=(4, 12, 12, 1)), {}, 4 * 144),
-    "frames": (DQN, DqnAgent, Frames, {}, dict(frame_stack=4), 144),
-    "C51": (CategoricalDQN, CatDqnAgent, RandomEnv, {}, {}, 12),
-    "R2D1": (R2D1, R2d1Agent, RandomEnv, {}, SEQUENCES, 12),
-    "SAC": (SAC, SacAgent, RandomEnv, BOX, {}, 12),
-}
-
-
-def set_up_replay(case: str, monkeypatch: Any, free: float, total: float, rows: int = ROWS) -> tuple[Any, int]:
-    """Return an algorithm with a replay in a memory of sizes in units of its observations, and this unit in bytes."""
-    AlgoCls, AgentCls, EnvCls, env_kwargs, settings, size = REPLAYS[case]
-    unit = ROWS * size
-    monkeypatch.setattr(replay_settings, "free_memory", lambda: int(free * unit))
-    monkeypatch.setattr(replay_settings, "total_memory", lambda: int(total * unit))
-    # The recurrent state, which the replay keeps too, is as small as can be.
-    kwargs: dict[str, Any] = dict(model_kwargs=dict(hidden_sizes=4, **(dict(rnn_size=1) if AlgoCls is R2D1 else {})))
-    if EnvCls is Frames:
-        kwargs = dict(ModelCls=QOfFrames)
-    algo = AlgoCls(**{"min_steps_learn": 64, "replay_size": rows, **settings})
-    set_up(algo, AgentCls(**kwargs), EnvCls, env_kwargs)
-    return algo, unit
+        return np.zeros((4, 12, 12), np.uint8)
 
 
 class QOfFrames(torch.nn.Module):
@@ -387,52 +342,78 @@ class QOfFrames(torch.nn.Module):
         return q
 
 
+FRAMES_AGENT = partial(DqnAgent, ModelCls=QOfFrames)
+REPLAYS: dict[str, Any] = {
+    "stacks": (DQN, FRAMES_AGENT, Frames, {}, {}),
+    "frames": (DQN, FRAMES_AGENT, Frames, {}, dict(frame_stack=4)),
+    "C51": (CategoricalDQN, CatDqnAgent, RandomEnv, {}, {}),
+    "R2D1": (R2D1, R2D1_AGENT, RandomEnv, {}, dict(CUTS, replay_ratio=1.5)),
+    "SAC": (SAC, SacAgent, RandomEnv, BOX, {}),
+}
+
+
+@pytest.mark.parametrize(("case", "n_step"), [("SAC", 1), ("C51", 3), ("stacks", 1), ("frames", 1)])
+def test_a_replay_whose_only_place_may_be_a_final_row_is_refused(case, n_step):
+    AlgoCls, agent, EnvCls, env_kwargs, settings = REPLAYS[case]
+    settings = dict(min_steps_learn=64, n_step_return=n_step, **settings)
+    rows = (3 if case == "frames" else 1) + 1 + n_step
+    with pytest.raises(ValueError, match=rf"room for {rows} rows .* Raise replay_size to {4 * rows + 4} or more"):
+        set_up(AlgoCls(replay_size=4 * rows, **settings), agent(), EnvCls, env_kwargs)
+    algo = AlgoCls(replay_size=4 * rows + 4, batch_size=4, replay_ratio=1, **{**settings, "min_steps_learn": 32})
+    # Every other row is a final row.
+    learn_from(algo, set_up(algo, agent(), EnvCls, {**env_kwargs, "p_end": 1.0}), 4)
+    assert algo.update_counter > 0
+
+
+# ---- a replay larger than the memory ----
+
+
 @pytest.mark.parametrize("case", REPLAYS)
-def test_a_replay_larger_than_the_memory_is_refused_and_than_what_is_free_is_warned_of(case, monkeypatch):
-    suggested = r", give frame_stack=4, to keep each frame once, if .* a stack of 4 frames" if "stacks" in case else ""
-    text = r"a replay of [\d,]+ rows \(replay_size\) needs [\d,]+ bytes of memory and this process can have {}[\d,]+"
-    out = rf". Lower replay_size{suggested}, or give replay_folder"
-    with pytest.warns(UserWarning, match=rf"{text.format('')} now: the run may be killed when .* fills up{out}"):
-        algo, unit = set_up_replay(case, monkeypatch, free=0.9, total=1000)
-    assert unit < algo.replay.nbytes < 20 * unit
-    with pytest.raises(ValueError, match=rf"{REPLAYS[case][0].__name__}: {text.format('')} at most{out}"):
-        set_up_replay(case, monkeypatch, free=0.5, total=0.9)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        set_up_replay(case, monkeypatch, free=20, total=1000)
-        # What the run does not fill takes no memory.
-        set_up_replay(case, monkeypatch, free=20, total=21, rows=100 * ROWS)
+def test_a_replay_larger_than_what_is_free_is_warned_of_with_its_size(case, monkeypatch):
+    AlgoCls, agent, EnvCls, env_kwargs, settings = REPLAYS[case]
+    monkeypatch.setattr(replay_settings, "free_memory", lambda: 0)
+    monkeypatch.setattr(replay_settings, "total_memory", lambda: 10**12)
+    algo = AlgoCls(**{"min_steps_learn": 64, "replay_size": 320, **settings})
+    suggested = r", give frame_stack=4, to keep each frame once, if .* a stack of 4 frames" if case == "stacks" else ""
+    with pytest.warns(UserWarning, match=rf"{AlgoCls.__name__}: .* Lower replay_size{suggested}, or give rep") as told:
+        set_up(algo, agent(), EnvCls, env_kwargs)
+    # What will be made has the size that was told before.
+    assert f"needs {algo.replay.nbytes:,} bytes of memory and" in str(told[0].message)
 
 
 def test_a_replay_that_the_system_refuses_is_told_by_its_settings(monkeypatch):
-    with pytest.raises(
-        ValueError, match=r"DQN: making the replay: .*\. Lower replay_size \(the run has 320 rows\), give f"
-    ):
-        set_up_replay("stacks", monkeypatch, free=20, total=21, rows=10**12)
+    monkeypatch.setattr(replay_settings, "free_memory", lambda: 10**30)
+    with pytest.raises(ValueError, match=r"DQN: making the replay: .*\. Lower replay_size \(the run has 320 rows\)"):
+        set_up(DQN(min_steps_learn=64, replay_size=10**12), FRAMES_AGENT(), Frames)
 
 
-def test_shared_memory_and_that_of_replicas_on_one_machine_count_as_a_whole(monkeypatch):
+@pytest.mark.parametrize(
+    ("n_bytes", "facts", "error", "told"),
+    [
+        (9_000, {}, None, ""),  # of which the run fills a tenth
+        (900, dict(shared=True), None, ""),
+        (5_000, dict(n_here=2), None, ""),
+        (15_000, {}, UserWarning, "needs 1,500 bytes of memory and this process can have 1,000 now: the run may be"),
+        (
+            5_000,
+            dict(n_here=3),
+            UserWarning,
+            "needs 1,500 bytes of memory, in 3 replicas on this machine, and .* 1,0",
+        ),
+        (5_000, dict(n_here=5), ValueError, "needs 2,500 bytes of memory, in 5 .* 2,000 at most. Lower"),
+        (1_100, dict(shared=True), ValueError, "a replay of .* needs 1,100 bytes of memory and .* have 1,000 at most"),
+    ],
+)
+def test_private_memory_counts_as_it_is_filled_shared_memory_whole_and_replicas_together(
+    n_bytes, facts, error, told, monkeypatch
+):
     monkeypatch.setattr(replay_settings, "free_memory", lambda: 1000)
     monkeypatch.setattr(replay_settings, "total_memory", lambda: 2000)
-
-    def check(n_bytes: int, n_here: int = 1, shared: bool = False) -> None:
-        """Check a replay of which the run fills a tenth."""
-        replicas = SimpleNamespace(n_on_this_machine=n_here)
-        algo: Any = SimpleNamespace(n_itr=10, batch_spec=SimpleNamespace(size=10), replicas=replicas)
-        storage: Any = SimpleNamespace(T=100, B=10, nbytes=n_bytes)
-        replay_settings.check_memory(algo, storage, np.zeros(()), False, shared)
-
+    replicas = SimpleNamespace(n_on_this_machine=facts.get("n_here", 1))
+    algo: Any = SimpleNamespace(n_itr=10, batch_spec=SimpleNamespace(size=10), replicas=replicas)
+    storage: Any = SimpleNamespace(T=100, B=10, nbytes=n_bytes)
+    check = partial(replay_settings.check_memory, algo, storage, np.zeros(()), False, facts.get("shared", False))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check(5000, n_here=2)
-        check(900, shared=True)
-    with pytest.raises(
-        ValueError, match=r"a replay of .* needs 1,100 bytes of memory and .* have 1,000 at most. Lower"
-    ):
-        check(1100, shared=True)
-    with pytest.warns(
-        UserWarning, match=r"needs 1,500 bytes of memory, in 3 replicas on this machine, and .* 1,000 now"
-    ):
-        check(5000, n_here=3)
-    with pytest.raises(ValueError, match=r"needs 2,500 bytes of memory, in 5 .* 2,000 at most"):
-        check(5000, n_here=5)
+        with nullcontext() if error is None else pytest.raises(error, match=told):
+            check()

@@ -69,13 +69,16 @@ def linear(**kwargs: Any) -> PopulationAgent:
     return PopulationAgent(model_kwargs=dict(hidden_sizes=()), population_size=N, **kwargs)
 
 
-def searched(kind: str = "serial", Runner: Any = MinibatchRl, B: int = 8, n_itr: int = 40, **settings: Any) -> Any:
-    """Return a run over `Telling`, trained."""
+def searched(
+    kind: str = "serial", Runner: Any = MinibatchRl, EnvCls: Any = Telling, B: int = 8, n_itr: int = 40, T: int = 7,
+    **settings: Any,
+) -> Any:  # fmt: skip
+    """Return a run, trained."""
     names = ("CollectorCls", "max_decorrelation_steps", "start_method")
     options = {k: settings.pop(k) for k in names if k in settings}
     of_runner = {k: settings.pop(k) for k in ("lag", "n_replicas") if k in settings}
-    sampler = make_sampler(kind, Telling, T=7, B=B, **options)
-    n_steps = n_itr * 7 * B * of_runner.get("n_replicas", 1)
+    sampler = make_sampler(kind, EnvCls, T=T, B=B, **options)
+    n_steps = n_itr * T * B * of_runner.get("n_replicas", 1)
     runner = Runner(Recorded(**settings), linear(), sampler, n_steps=n_steps, seed=5, **of_runner)
     runner.train()
     return runner
@@ -95,12 +98,12 @@ def batch(**rows: Any) -> Samples:
     return Samples(AgentSamples(None, None, info, None), env)
 
 
-def credited(*batches: Samples, n_episodes: int) -> list[float]:
-    episodes = WholeEpisodes(1, n_episodes)
+def credited(*batches: Samples) -> list[float]:
+    episodes = WholeEpisodes(1, 2)
     episodes.take(batch(reward=[9], done=[1]), 3)  # the first of a run never counts
     assert not episodes.counts.any()
     for samples in batches:
-        restored = WholeEpisodes(1, n_episodes)
+        restored = WholeEpisodes(1, 2)
         restored.load_state_dict(episodes.state_dict())  # a checkpoint at every border
         episodes = restored
         episodes.take(samples, 3)
@@ -117,27 +120,26 @@ def part(first: int | None, end: int | None) -> Samples:
 
 
 @pytest.mark.parametrize(
-    ("batches", "n_episodes", "expected"),
+    ("batches", "expected"),
     [
-        ([batch(**REWARDS)], 2, [3, 12]),
-        ([part(None, 5), part(5, None)], 2, [3, 12]),  # the same over a border
-        ([batch(reward=[1, 2, 3, 4], done=[1, 1, 1, 1])], 2, [1, 2]),
-        ([batch(reward=[1, 2], done=[1, 0])], 2, [1]),
+        ([batch(**REWARDS)], [3, 12]),
+        ([part(None, 5), part(5, None)], [3, 12]),  # the same over a border
+        ([batch(reward=[1, 2, 3, 4], done=[1, 1, 1, 1])], [1, 2]),
+        ([batch(reward=[1, 2], done=[1, 0])], [1]),
         # an episode of two generations is nobody's
-        ([batch(reward=[1, 2], generation=[2, 2]), batch(reward=[4, 8, 16], done=[1, 0, 1])], 2, [24]),
-        ([batch(reward=[1, 2], done=[0, 1], generation=[2, 2]), batch(reward=[5], done=[1])], 2, [5]),
+        ([batch(reward=[1, 2], generation=[2, 2]), batch(reward=[4, 8, 16], done=[1, 0, 1])], [24]),
+        ([batch(reward=[1, 2], done=[0, 1], generation=[2, 2]), batch(reward=[5], done=[1])], [5]),
         # one that a lost worker cut off is marked as truncated in the batch: the row after it is of the next process
-        ([batch(reward=[1, 0, 2, 4], done=[1, 0, 0, 1], valid=[1, 0, 1, 1], restarts=[0, 1, 1, 1])], 2, [6]),
+        ([batch(reward=[1, 0, 2, 4], done=[1, 0, 0, 1], valid=[1, 0, 1, 1], restarts=[0, 1, 1, 1])], [6]),
         # and between two batches by nothing but a row that is not valid
         (
             [batch(reward=[1]), batch(reward=[0, 2, 4], done=[0, 0, 1], valid=[0, 1, 1], restarts=[1, 1, 1])],
-            2,
             [6],
         ),
     ],
 )
-def test_returns_are_of_whole_episodes_of_one_individual(batches, n_episodes, expected):
-    assert credited(*batches, n_episodes=n_episodes) == expected
+def test_returns_are_of_whole_episodes_of_one_individual(batches, expected):
+    assert credited(*batches) == expected
 
 
 @pytest.mark.parametrize(
@@ -175,20 +177,15 @@ class Rising(Telling):
 
 
 def test_a_fitness_is_the_mean_of_all_episodes_that_count():
-    runner = MinibatchRl(Recorded(n_episodes=2), linear(), make_sampler("serial", Rising, T=7, B=N), 40 * 7 * N, seed=5)
-    runner.train()
-    fitness = np.array([fitness for _, fitness in runner.algo.generations])  # type: ignore[attr-defined]
+    generations = searched(EnvCls=Rising, B=N, n_episodes=2).algo.generations
+    fitness = np.array([fitness for _, fitness in generations])
     assert (fitness % 1 == 0.5).all()
     assert fitness[0].min() >= 2.5  # the first episode of the run does not count
 
 
 def test_environments_that_rest_lose_no_episode():
-    B, T, n_itr = N, 12, 10
-    sampler = make_sampler("serial", Telling, T=T, B=B, CollectorCls=WaitResetCollector)
-    runner = MinibatchRl(Recorded(), linear(), sampler, n_steps=n_itr * T * B, seed=5)
-    runner.train()
-    # the first episode of the run does not count
-    assert runner.algo.update_counter == n_itr - 1
+    runner = searched(T=12, B=N, n_itr=10, CollectorCls=WaitResetCollector)
+    assert runner.algo.update_counter == 9  # the first episode of the run does not count
 
 
 # ---- the search ----
