@@ -57,20 +57,10 @@ CHAIN: dict[str, Any] = {  # number of iterations, algorithm, agent
         lambda: PQN(discount=0.9, learning_rate=3e-3, q_lambda=0.9, minibatches=4, epochs=4, eps_steps=2000),
         lambda: PqnAgent(eps_final=0.02, model_kwargs=dict(hidden_sizes=(16, 16), layer_norm=True)),
     ),
-    "DQN": (
-        40,
-        lambda: DQN(**CHAIN_DQN, target_update_interval=50),
-        lambda: DqnAgent(model_kwargs=dict(hidden_sizes=(32, 32))),
-    ),
     "DQN double, dueling, 3 steps": (
         40,
         lambda: DQN(**CHAIN_DQN, **SOFT),
         lambda: DqnAgent(model_kwargs=dict(hidden_sizes=(32, 32), dueling=True)),
-    ),
-    "PPO two-hot": (
-        18,
-        lambda: PPO(learning_rate=3e-3, gae_lambda=0.95),
-        lambda: CategoricalPgAgent(value_head="two_hot:-0.5,1.5,31"),
     ),
 }
 

@@ -20,7 +20,7 @@ from rlpyt.agents import (
 from rlpyt.algos import DDPG, SAC, TD3
 from rlpyt.algos.sac import alpha_of
 from tests.algos.qpg_reference import QpgReference, QpgWatch
-from tests.algos.small_problems import Bandit, RandomEnv, learn_from, set_up
+from tests.algos.small_problems import RandomEnv, learn_from, set_up
 from tests.pairs import crossed
 
 T, B = 8, 4
@@ -184,58 +184,6 @@ def test_updates_from_sequences_equal_the_reference(kind, name):
 )
 def test_metrics_of_sequences_are_means_over_the_rows_to_train_on(kind, agent):
     check_updates(watched(kind, True, agent, **(dict(fixed_alpha=0.3) if kind == "SAC" else {})))
-
-
-class Pictures(Bandit):
-    """Images that tell where each pixel came from, and a vector beside them that must stay as it is."""
-
-    def __init__(self) -> None:
-        parts: dict[str, spaces.Space[Any]] = {
-            "image": spaces.Box(0, 255, (1, 12, 12), np.uint8),
-            "vector": spaces.Box(0, 255, (2,), np.uint8),
-        }
-        super().__init__(spaces.Dict(parts), BOX)
-
-    def observe(self) -> Any:
-        return {"image": np.arange(144, dtype=np.uint8).reshape(1, 12, 12), "vector": np.array([1, 2], np.uint8)}
-
-    def pay(self, action: Any) -> float:
-        return 0.0
-
-
-@pytest.mark.parametrize("recurrent", [False, True])
-def test_images_are_shifted_row_by_row_and_the_rows_of_a_sequence_alike(recurrent):
-    small: dict[str, Any] = dict(channels=[2], kernel_sizes=[3], strides=[2], paddings=[0], image_feature_size=4)
-    algo = make_algo("SAC", recurrent, random_shift=2)
-    agent = make_agent("SAC", recurrent, feature_kwargs={**small, **(dict(rnn_size=5) if recurrent else {})})
-    sampler = set_up(algo, agent, Pictures, T=T, B=B, n_itr=6)
-    batches, given = [], algo.feed.sample_batch
-
-    def sample_batch() -> Any:
-        batches.append(given())
-        return batches[-1]
-
-    algo.feed.sample_batch = sample_batch
-    learn_from(algo, sampler, 5)
-    names = ["all_inputs"] if recurrent else ["agent_inputs", "target_inputs"]
-    shifts: dict[str, set[int]] = {name: set() for name in names}
-    pairs = set()
-    for batch in batches:
-        if not recurrent:
-            corners = [batch[name].observation.image[:, 0, 6, 6].int() - 78 for name in names]
-            pairs |= {*zip(*(corner.tolist() for corner in corners), strict=True)}
-        for name in names:
-            inputs = batch[name].observation
-            assert (inputs.vector == torch.tensor([1, 2])).all()
-            centre = inputs.image[..., 0, 6, 6].int() - 78  # where it came from: 12 * dy + dx
-            if recurrent:
-                assert (centre == centre[0]).all()
-            shifts[name] |= {int(x) for x in centre.flatten()}
-    for seen in shifts.values():
-        assert seen <= {12 * y + x for y in range(-2, 3) for x in range(-2, 3)}
-        assert len(seen) > (4 if recurrent else 8)
-    # The observation and the one that follows it are shifted by numbers of their own.
-    assert recurrent or len(pairs) > 2 * max(len(seen) for seen in shifts.values())
 
 
 def test_a_run_may_start_from_the_temperature_of_another():
