@@ -57,7 +57,7 @@ class SearchDistribution:
         self._covariance_rates = vars(self._cma)["_c1"], vars(self._cma)["_cmu"]
         if weight_func is not None:
             weights = _weights(weight_func, population_size)
-            vars(self._cma).update(_weights=weights, _mu=population_size, _mu_eff=float(1 / (weights**2).sum()))
+            _set(self._cma, _weights=weights, _mu=population_size, _mu_eff=float(1 / (weights**2).sum()))
 
     @property
     def mean(self) -> np.ndarray:
@@ -90,7 +90,7 @@ class SearchDistribution:
             covariance_rate: factor of c_1 and c_mu.
         """
         c1, cmu = self._covariance_rates
-        vars(self._cma).update(_cm=mean_rate, _c1=c1 * covariance_rate, _cmu=cmu * covariance_rate)
+        _set(self._cma, _cm=mean_rate, _c1=c1 * covariance_rate, _cmu=cmu * covariance_rate)
         self._cma.tell([(x, -float(f)) for x, f in zip(individuals, fitness, strict=True)])
 
     def state_dict(self) -> StateDict:
@@ -117,6 +117,11 @@ class SearchDistribution:
         own.update({name: _plain(value) for name, value in saved.items()})
         name, keys, pos, *gauss = state_dict["stream"]
         own["_rng"].set_state((name, np.asarray(keys), checked_position(pos), *gauss))
+
+
+def _set(cma: object, **numbers: object) -> None:
+    for name, x in numbers.items():
+        setattr(cma, name, x)
 
 
 def _weights(weight_func: Callable[[int], float], n: int) -> np.ndarray:

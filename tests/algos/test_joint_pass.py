@@ -50,24 +50,35 @@ def network(module: torch.nn.Module, i: int, x: torch.Tensor, training: bool) ->
     return x @ p["7.weight"] + p["7.bias"][0]
 
 
+def drawn_outputs(algo: Any, agent: Any, batch: Any) -> Any:
+    """What an update with a batch has the losses computed from."""
+    algo.draws = draw(algo, batch, True)
+    target = None if algo.target is None else agent.target_features
+    outputs = run_over(batch, agent, agent.features, target, with_next=True, warmup_T=0)
+    return outputs._replace(noise=algo.draws.target)
+
+
+def both_rows(pi: torch.nn.Module, batch: Any, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Observations and actions of both rows in float64, and log-densities of the actions at the second ones."""
+    s, next_s = batch.agent_inputs.observation, batch.target_inputs.observation
+    mean, log_std = network(pi, 0, next_s, training=False).chunk(2, -1)
+    u = mean + log_std.clamp(-20, 2).exp() * noise
+    log_prob = (torch.distributions.Normal(mean, log_std.exp()).log_prob(u) + 2 * u.cosh().log()).sum(-1)
+    return torch.cat([torch.cat([s, batch.action], -1).double(), torch.cat([next_s, u.tanh()], -1)]), log_prob
+
+
 @pytest.mark.parametrize("settings", [{}, dict(n_target_q=2)], ids=["min of all", "min of two"])
 def test_losses_equal_the_formulas(settings: dict[str, Any]) -> None:
     algo, agent = crossq(agent=dict(n_q=3), reward_scale=2.0, **settings)
     batch, hyper = algo.feed.sample_batch(), algo.hyper(0)
-    algo.draws = draw(algo, batch, True)
-    outputs = run_over(batch, agent, agent.features, None, with_next=True, warmup_T=0)._replace(noise=algo.draws.target)
+    outputs = drawn_outputs(algo, agent, batch)
     before = copy.deepcopy((agent.model.pi, agent.q_model))
     losses, q, y = algo.q_losses(batch, outputs, hyper)
 
     pi, q_model = (x.mlp.ensemble.layers if hasattr(x.mlp, "ensemble") else x.mlp.layers for x in before)
-    s, next_s = batch.agent_inputs.observation, batch.target_inputs.observation
-    mean, log_std = network(pi, 0, next_s, training=False).chunk(2, -1)
-    u = mean + log_std.clamp(-20, 2).exp() * algo.draws.target
-    normal = torch.distributions.Normal(mean, log_std.exp())
-    log_prob = (normal.log_prob(u) + 2 * u.cosh().log()).sum(-1)
-    rows = torch.cat([torch.cat([s, batch.action], -1).double(), torch.cat([next_s, u.tanh()], -1)])
+    rows, log_prob = both_rows(pi, batch, outputs.noise)
     both = torch.stack([network(q_model, i, rows, training=True)[:, 0] for i in range(3)])
-    q_expected, next_q = both[:, : len(s)], both[:, len(s) :]
+    q_expected, next_q = both.chunk(2, 1)
     chosen = next_q if algo.draws.target_q is None else next_q[algo.draws.target_q]
     value = chosen.min(0).values - algo.log_alpha.detach().double().exp() * log_prob
     y_expected = 2 * batch.return_ + batch.bootstrap_discount * value
@@ -93,19 +104,12 @@ def test_targets_take_a_joint_pass_of_their_own() -> None:
     learn_from(algo, sampler, 6)
     assert algo.update_counter > 10
     batch, hyper = algo.feed.sample_batch(), algo.hyper(0)
-    algo.draws = draw(algo, batch, True)
-    networks = agent.features, agent.target_features
-    outputs = run_over(batch, agent, *networks, with_next=True, warmup_T=0)._replace(noise=algo.draws.target)
+    outputs = drawn_outputs(algo, agent, batch)
     pi, q_model, target = copy.deepcopy((agent.model.pi.mlp.ensemble, agent.q_model.mlp, agent.target_q_model.mlp))
     losses, q, y, *_ = algo.q_losses(batch, outputs, hyper)
 
-    s, next_s = batch.agent_inputs.observation, batch.target_inputs.observation
-    mean, log_std = network(pi.layers, 0, next_s, training=False).chunk(2, -1)
-    assert algo.draws.target is not None
-    u = mean + log_std.clamp(-20, 2).exp() * algo.draws.target
-    log_prob = (torch.distributions.Normal(mean, log_std.exp()).log_prob(u) + 2 * u.cosh().log()).sum(-1)
-    rows = torch.cat([torch.cat([s, batch.action], -1).double(), torch.cat([next_s, u.tanh()], -1)])
-    atoms, M = torch.linspace(-2, 2, 5, dtype=torch.float64), len(s)
+    rows, log_prob = both_rows(pi.layers, batch, outputs.noise)
+    atoms, M = torch.linspace(-2, 2, 5, dtype=torch.float64), len(batch.action)
     own, following = (
         torch.stack([network(x.layers, i, rows, training=True).softmax(-1) for i in range(2)])
         for x in (q_model, target)
