@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import torch
 
-from rlpyt.algos.metrics import OptInfo
 from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, actor_critic_loss, loss_of_values, one_update
 from rlpyt.core import Metrics
 from rlpyt.functional import policy_gradient_loss
@@ -28,7 +27,7 @@ class A2C(PolicyGradientAlgo):
         """Take one gradient step on the batch; none where no row of any replica is valid."""
         hyper = self.hyper(itr * self.steps_per_itr)
         batch, init_rnn_state = self.loss_inputs(self.samples, hyper)
-        metrics = OptInfo(one_update(self, batch, init_rnn_state, hyper))
+        metrics = one_update(self, batch, init_rnn_state, hyper)
         if metrics:
             explained = self.global_rows.explained_variance(batch.old_value, batch.return_, batch.valid)
             metrics["explainedVariance"] = explained

@@ -58,7 +58,6 @@ class CMAES(Settings, Scheduled, Algorithm[PopulationPolicyAgent]):
     """What evaluation and snapshots act with: "mean" of the distribution, or "best", the fittest individual so far."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         self.check("sigma", lambda x: 0.0 < x < float("inf"), "a number above 0")
         whole(self, "n_episodes")

@@ -44,7 +44,6 @@ class CategoricalDQN(DQN):
     """The highest atom, fixed for the same reason."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         self.check("V_min", lambda x: abs(x) < float("inf"), "a finite number")
         self.check("V_max", lambda x: self.V_min < x < float("inf"), f"a finite number above V_min, {self.V_min}")

@@ -29,7 +29,6 @@ class EpsilonSettings(Settings, Scheduled):
     """How far it has gone at a step, from 0 to 1; None is a straight line over `eps_steps`."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         self.check("eps_steps", lambda x: x >= 1.0, "at least 1 step")
 

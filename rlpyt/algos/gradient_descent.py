@@ -26,10 +26,6 @@ MOMENTS = (
 """Entries of the state of `ELEMENTWISE` optimisers that have the shape of their parameter."""
 IMPLEMENTATION = ("fused", "foreach", "capturable", "differentiable")
 """Settings of a parameter group that say how a step is computed, and not which."""
-OF_ONE_KIND = (
-    "betas", "amsgrad", "momentum_decay", "momentum", "dampening", "nesterov", "alpha", "centered", "lr_decay", "rho",
-)  # fmt: skip
-"""Settings by which the optimisers of torch differ."""
 
 
 class GradientDescent:
@@ -244,13 +240,10 @@ class GradientDescent:
         scales = self._lr_scales()
         # torch takes over the tensors themselves: two algorithms loaded from one state would share their moments.
         state = deepcopy(dict(state_dict))
+        self._check_class(state.pop("class", None))
         others = [c for c in type(self.optimizer).__mro__ if not c.__module__.startswith("torch.optim")]
         if not any("load_state_dict" in vars(c) for c in others):
-            self._check_state(state)
-        elif "class" in state:  # one that loads its state itself may have any form of it
-            if _is_of_another_class(self.optimizer, state):
-                self._refuse(f"it is of {state['class']}", f"one of {type(self.optimizer).__name__}")
-            del state["class"]
+            self._check_state(state)  # one that loads its state itself may have any form of it
         for group, saved in zip(self.optimizer.param_groups, state.get("param_groups", ()), strict=False):
             saved.pop("param_names", None)  # torch would ask for names in each group that is added later
             saved.update({name: group[name] for name in IMPLEMENTATION if name in group})
@@ -262,6 +255,13 @@ class GradientDescent:
         # Moments of channels-last weights, say, are laid out otherwise.
         self._lay_out(self.parameters)
 
+    def _check_class(self, saved: str | None) -> None:
+        """Check that a state is of this class; that of a subclass of one's own may be of the base. torch names none."""
+        Cls = type(self.optimizer)
+        known = [Cls] if Cls.__module__.startswith("torch.optim") else Cls.__mro__
+        if saved is not None and saved not in [x.__name__ for x in known]:
+            self._refuse(f"it is of {saved}", f"one of {Cls.__name__}")
+
     def _check_state(self, state: StateDict) -> None:
         """Check that a state fits optimiser and parameters: fused steps would write beyond the moments."""
         if missing := [name for name in ("state", "param_groups") if name not in state]:
@@ -269,11 +269,6 @@ class GradientDescent:
                 f"it has no {' and no '.join(map(repr, missing))}, but {', '.join(map(repr, state))!s:.200}", "both"
             )
         groups, saved_groups = self.optimizer.param_groups, state["param_groups"]
-        mine = type(self.optimizer).__name__
-        if _is_of_another_class(self.optimizer, state):
-            settings = [name for name in OF_ONE_KIND if name in saved_groups[0]]
-            written = f"of {state['class']}" if "class" in state else f"of one with {', '.join(settings)}"
-            self._refuse(f"it is {written}", f"one of {mine}")
         if (n := len(saved_groups)) != len(groups):
             self._refuse(f"it has {n} parameter groups", f"{len(groups)}")
         for i, (group, saved) in enumerate(zip(groups, saved_groups, strict=True)):
@@ -304,18 +299,6 @@ class GradientDescent:
             "goes with the networks and the optimiser that it was saved with: build these as they were, in the same "
             "order, or start without the state."
         )
-
-
-def _is_of_another_class(optimizer: torch.optim.Optimizer, state: StateDict) -> bool:
-    """Return whether an optimiser's state is not of its class; of a subclass of one's own it may be of the base."""
-    Cls = type(optimizer)
-    if "class" in state:
-        known = [Cls] if Cls.__module__.startswith("torch.optim") else Cls.__mro__
-        return state["class"] not in [x.__name__ for x in known]
-    # An earlier version did not name it.
-    return any(
-        name in saved and name not in optimizer.defaults for saved in state["param_groups"] for name in OF_ONE_KIND
-    )
 
 
 def _layout(x: torch.Tensor) -> tuple[bool, bool]:

@@ -28,7 +28,6 @@ class MinibatchSettings(Settings, Scheduled):
     """Passes over every batch, a whole number; what a schedule gives is rounded, to at least 1."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         whole(self, "minibatches")
         check_count(self, "epochs")
@@ -125,8 +124,3 @@ def random_parts(algo: AnyAlgorithm, idxs: torch.Tensor, n: int) -> Sequence[tor
 def _uncounted_row(flat: Buffer) -> Buffer:
     """Return a row [1] whose loss depends on the same parameters as those of other replicas, and is not counted."""
     return buffer_func(flat, lambda x: x[:1])._replace(valid=torch.zeros_like(flat.return_[:1], dtype=torch.bool))
-
-
-def n_epochs(hyper: Hyper) -> int:
-    """Return the epochs of a batch, as they stand."""
-    return max(1, round(hyper.epochs))

@@ -11,7 +11,7 @@ import torch
 from rlpyt.algos.base import Descents, RlAlgorithm
 from rlpyt.algos.compiled_update import CompiledUpdate
 from rlpyt.algos.loss_after import Learner, LossAfter
-from rlpyt.algos.metrics import Numbers, tensors_and_metrics
+from rlpyt.algos.metrics import Numbers, OptInfo, tensors_and_metrics
 from rlpyt.algos.return_scale import running_returns
 from rlpyt.core import Agent, PolicyAgent, QAgent, Remark
 from rlpyt.functional import (
@@ -34,12 +34,13 @@ class LossInputs(NamedArrayTuple):
 
     agent_inputs: AgentInputs
     action: Buffer
-    advantage: Buffer
     return_: Buffer
     valid: Buffer
     """bool, or None where all rows are valid."""
-    old_dist_info: Buffer
-    old_value: Buffer
+    advantage: Buffer = None
+    """Of a policy, as are its parameters and the value when it acted; Q-learning has none of the three."""
+    old_dist_info: Buffer = None
+    old_value: Buffer = None
     old_log_prob: Buffer = None
     """log-probability of the action under the policy that acted, where the loss compares with it."""
     episode_start: Buffer = None
@@ -90,7 +91,6 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
     """Bound of a normalised reward."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         self.check("gae_lambda", lambda x: 0.0 <= x <= 1.0, "a number in [0, 1]")
         self.check("value_loss_coeff", lambda x: x >= 0.0, "at least 0")
@@ -126,9 +126,9 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
         inputs = LossInputs(
             agent_inputs=AgentInputs(env.observation, agent.prev_action, env.prev_reward),
             action=agent.action,
-            advantage=advantage,
             return_=return_,
             valid=env.valid,
+            advantage=advantage,
             old_dist_info=agent.agent_info.dist_info,
             old_value=value,
             episode_start=episode_starts(samples) if self.agent.recurrent else None,
@@ -200,7 +200,7 @@ def take_steps(
     return loss.detach(), metrics
 
 
-def one_update(algo: PolicyGradientAlgo, batch: Buffer, init_rnn_state: Buffer, hyper: Hyper) -> Numbers:
+def one_update(algo: PolicyGradientAlgo, batch: Buffer, init_rnn_state: Buffer, hyper: Hyper) -> OptInfo:
     """Take one update with a whole batch; none where no row of any replica is valid. Return its metrics."""
     # Read on the CPU: no synchronisation.
     (weight,) = algo.global_rows.weights([int(algo.samples.env.valid.sum())])
@@ -211,7 +211,7 @@ def one_update(algo: PolicyGradientAlgo, batch: Buffer, init_rnn_state: Buffer, 
         metrics = tensors_and_metrics(algo, "update", updated, 0)[0]
     # After the update: the policy that acted and the one that learned saw the same normalised observations.
     algo.agent.networks.update_obs_rms(batch.agent_inputs.observation[: len(batch.valid)], batch.valid)
-    return {name: torch.as_tensor(value).detach() for name, value in metrics.items()}
+    return OptInfo({name: torch.as_tensor(value).detach() for name, value in metrics.items()})
 
 
 def loss_of_values(

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 import torch
 
 from rlpyt.algos.metrics import Numbers, stack_metrics
-from rlpyt.algos.minibatching import Minibatching, MinibatchSettings, n_epochs
+from rlpyt.algos.minibatching import Minibatching, MinibatchSettings
 from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, actor_critic_loss, loss_of_values
+from rlpyt.algos.replay_settings import whole_count
 from rlpyt.core import Metrics, PolicyAgent
 from rlpyt.functional import (
     CountLike,
@@ -56,7 +57,6 @@ class PPO(MinibatchSettings, PolicyGradientAlgo):
     """Estimated KL divergence from the policy that acted at which the epochs of a batch stop; None for none."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         self.check("ratio_clip", lambda x: x > 0.0, "above 0")
         for name in ("value_clip", "target_kl"):
@@ -89,7 +89,7 @@ class PPO(MinibatchSettings, PolicyGradientAlgo):
             old_log_prob = self.agent.distribution.log_prob(batch.action, batch.old_dist_info)
         batch = batch._replace(old_log_prob=old_log_prob)
         metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
-        for _ in range(n_epochs(hyper)):
+        for _ in range(whole_count(hyper.epochs)):
             rows = self.minibatch_rows(batch, init_rnn_state, self.samples.env.valid)
             self.minibatching.take_updates(rows, hyper, metrics)
             # By all replicas' last rows. One synchronisation, and only where a limit was set.
@@ -136,4 +136,8 @@ class PPO(MinibatchSettings, PolicyGradientAlgo):
         names = ("learning_rate", "ratio_clip") if "clipFraction" in self.opt_info_fields else ("learning_rate",)
         falling = {name: x for name in names if self.schedule_of(name) is not (x := getattr(self, name))}
         lines = {name: f"{x:g} -> 0 over the run (linear_lr_schedule)" for name, x in falling.items()}
-        return {**super().plan(), "updates an iteration": n_epochs(self.hyper(0)) * int(self.minibatches), **lines}
+        return {
+            **super().plan(),
+            "updates an iteration": whole_count(self.hyper(0).epochs) * int(self.minibatches),
+            **lines,
+        }

@@ -12,8 +12,9 @@ import torch
 from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.epsilon import EpsilonSettings, epsilon_numbers, explore, with_epsilon
 from rlpyt.algos.metrics import Numbers, stack_metrics
-from rlpyt.algos.minibatching import Minibatching, MinibatchSettings, n_epochs
+from rlpyt.algos.minibatching import Minibatching, MinibatchSettings
 from rlpyt.algos.policy_gradient import (
+    LossInputs,
     UpdateRows,
     episode_starts,
     loss_of_values,
@@ -21,6 +22,7 @@ from rlpyt.algos.policy_gradient import (
     rows_on_device,
     step_down,
 )
+from rlpyt.algos.replay_settings import whole_count
 from rlpyt.core import Metrics, QAgent
 from rlpyt.functional import (
     CountLike,
@@ -29,23 +31,9 @@ from rlpyt.functional import (
     select_at_indexes,
     valid_mean,
 )
-from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
 from rlpyt.types import AgentInputs, Run, Samples
-
-
-class QRows(NamedArrayTuple):
-    """Rows to compute the loss of PQN on: [T, B], or a minibatch of them."""
-
-    agent_inputs: AgentInputs
-    action: Buffer
-    return_: Buffer
-    valid: Buffer
-    """bool, or None where all rows are valid."""
-    episode_start: Buffer = None
-    """[T, B] bool, for a recurrent agent: its state is zero before these rows."""
-    weight: float | None = None
-    """Weight of a minibatch's loss among those of the other replicas; None where there is no other."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -85,7 +73,6 @@ class PQN(MinibatchSettings, EpsilonSettings, RlAlgorithm[QAgent]):
     epochs: CountLike = 2
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         self.check("q_lambda", lambda x: 0.0 <= x <= 1.0, "a number in [0, 1]")
         self.check("reward_scale", lambda x: 0.0 < x < float("inf"), "above 0")
@@ -107,14 +94,14 @@ class PQN(MinibatchSettings, EpsilonSettings, RlAlgorithm[QAgent]):
         hyper = self.hyper(itr * self.steps_per_itr)
         batch, init_rnn_state = self.loss_inputs(self.samples, hyper)
         metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
-        for _ in range(n_epochs(hyper)):
+        for _ in range(whole_count(hyper.epochs)):
             rows = self.minibatching.rows(batch, init_rnn_state, self.samples.env.valid)
             self.minibatching.take_updates(rows, hyper, metrics)
         # After the updates: their first Q-values are those that the agent acted by.
         self.agent.networks.update_obs_rms(batch.agent_inputs.observation, batch.valid)
         return stack_metrics(metrics)
 
-    def loss_inputs(self, samples: Samples, hyper: Hyper) -> tuple[QRows, Buffer]:
+    def loss_inputs(self, samples: Samples, hyper: Hyper) -> tuple[LossInputs, Buffer]:
         """Return a batch with its returns, on the agent's device, and the recurrent state before its first row."""
         (agent, env), init_rnn_state = rows_on_device(self.agent, samples)
         value = agent.agent_info.value
@@ -126,7 +113,7 @@ class PQN(MinibatchSettings, EpsilonSettings, RlAlgorithm[QAgent]):
             discount=hyper.discount,
             lambda_=hyper.q_lambda,
         )
-        inputs = QRows(
+        inputs = LossInputs(
             agent_inputs=AgentInputs(env.observation, agent.prev_action, env.prev_reward),
             action=agent.action,
             return_=return_,
@@ -139,7 +126,7 @@ class PQN(MinibatchSettings, EpsilonSettings, RlAlgorithm[QAgent]):
         """Take one gradient step down the loss of rows; return its metrics."""
         return step_down(self, batch, hyper)
 
-    def loss(self, batch: QRows, init_rnn_state: Buffer, hyper: Hyper) -> tuple[torch.Tensor, Numbers]:
+    def loss(self, batch: LossInputs, init_rnn_state: Buffer, hyper: Hyper) -> tuple[torch.Tensor, Numbers]:
         """Return the loss of a minibatch, a mean over its valid rows, and its metrics: means too."""
         rnn = (init_rnn_state, batch.episode_start) if self.agent.recurrent else ()
         output = select_at_indexes(batch.action, self.agent(*batch.agent_inputs, *rnn))
@@ -153,5 +140,5 @@ class PQN(MinibatchSettings, EpsilonSettings, RlAlgorithm[QAgent]):
 
     def plan(self) -> dict[str, object]:
         """Return the entries of the plan; see `rlpyt.core.Algorithm`."""
-        updates = n_epochs(self.hyper(0)) * int(self.minibatches)
+        updates = whole_count(self.hyper(0).epochs) * int(self.minibatches)
         return with_epsilon(self, {**super().plan(), "updates an iteration": updates})

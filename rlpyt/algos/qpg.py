@@ -83,7 +83,6 @@ class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
     """Bound of the target y."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         check_count(self, "policy_update_interval")
         self.check("q_learning_rate", lambda x: 0.0 <= x < float("inf"), "a number from 0")

@@ -186,7 +186,6 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
     """Networks that are reset, such as "model" or "q_model", or parts of them, such as "model.head"; none is all."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         for name in ("replay_size", "n_step_return"):
             whole(self, name)

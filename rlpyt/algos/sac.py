@@ -92,7 +92,6 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     """Of all action values, what the policy climbs: "min", or "mean" as in REDQ."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         self.check("alpha_learning_rate", lambda x: 0.0 <= x < float("inf"), "a number from 0")
         self.check("fixed_alpha", lambda x: x >= 0.0, "a number from 0 (None to learn it)")

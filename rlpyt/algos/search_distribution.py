@@ -108,16 +108,12 @@ class SearchDistribution:
                 f"{sorted(own.keys() - {'_rng'})}. Load it with the same setting of separable, and with the version "
                 "of the package cmaes that saved it."
             )
-        n = len(self.mean)
-        caches = {"_B": ("NoneType", (n, n)), "_D": ("NoneType", (n,))}
-        forms = {name: (_form(name, x), caches.get(name, (_form(name, own[name]),))) for name, x in saved.items()}
-        if unlike := [
-            f"{name} {came}, expected {here[-1]}" for name, (came, here) in forms.items() if came not in here
-        ]:
-            raise ValueError(
-                f"CMAES: the state of a search distribution has {'; '.join(unlike)}. Load it with the model and the "
-                "settings of the run that saved it."
-            )
+        for name in ("_n_dim", "_popsize"):
+            if saved[name] != own[name]:
+                raise ValueError(
+                    f"CMAES: the state of a search distribution has {name} {saved[name]}; expected {own[name]}. Load "
+                    "it with the model and the settings of the run that saved it."
+                )
         own.update({name: _plain(value) for name, value in saved.items()})
         name, keys, pos, *gauss = state_dict["stream"]
         own["_rng"].set_state((name, np.asarray(keys), checked_position(pos), *gauss))
@@ -139,19 +135,6 @@ def _weights(weight_func: Callable[[int], float], n: int) -> np.ndarray:
         )
     total: np.ndarray = weights / weights.sum()
     return total
-
-
-def _form(name: str, value: object) -> object:
-    """Return the part of a value that a state must agree with: a whole number, the shape of an array, or a class.
-
-    The generation `_g` grows, and the rate `_cm` may have a schedule.
-    """
-    if isinstance(value, np.ndarray | torch.Tensor):
-        return tuple(value.shape)
-    value = _plain(value)
-    if name == "_cm" and isinstance(value, int | float):
-        return "number"
-    return value if isinstance(value, int) and name != "_g" else type(value).__name__
 
 
 def _plain(value: object) -> object:

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import torch
 
-from rlpyt.algos.metrics import OptInfo
 from rlpyt.algos.policy_gradient import (
     PolicyGradientAlgo,
     actor_critic_loss,
@@ -83,7 +82,6 @@ class VTrace(PolicyGradientAlgo):
     """Largest ratio by which the policy gradient is weighted, above 0."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         for name in ("rho_bar", "pg_rho_bar"):
             self.check(name, lambda x: x > 0.0, "above 0 (float('inf') for no bound)")
@@ -93,7 +91,7 @@ class VTrace(PolicyGradientAlgo):
         """Take one gradient step on the batch; none where no row of any replica is valid."""
         hyper = self.hyper(itr * self.steps_per_itr)
         batch, init_rnn_state = self.vtrace_inputs(self.samples, hyper)
-        return OptInfo(one_update(self, batch, init_rnn_state, hyper))
+        return one_update(self, batch, init_rnn_state, hyper)
 
     def vtrace_inputs(self, samples: Samples, hyper: Hyper) -> tuple[VTraceInputs, Buffer]:
         """Return a batch on the agent's device, and the recurrent state before its first row."""

@@ -27,6 +27,7 @@ from rlpyt.functional.losses import (
     double_q_value,
     expected_soft_value,
     huber_loss,
+    importance_ratio,
     policy_gradient_loss,
     ppo_clip_loss,
     smoothed_action,
@@ -51,7 +52,6 @@ from rlpyt.functional.masks import (
 )
 from rlpyt.functional.moments import Moments, batch_moments, pooled_moments
 from rlpyt.functional.priorities import sequence_priority
-from rlpyt.functional.ratios import importance_ratio
 from rlpyt.functional.returns import (
     NStepReturn,
     generalized_advantage_estimation,

@@ -16,7 +16,28 @@ import torch
 from rlpyt.functional.checks import check_same_shape
 from rlpyt.functional.indexing import select_at_indexes
 from rlpyt.functional.masks import valid_mean, zero_invalid
-from rlpyt.functional.ratios import log_ratio_of
+
+_LOG_RATIO_MAX = 30.0  # exp of it squares to 1e26: what a gradient's norm sums up stays within float32
+
+
+def _log_ratio(log_prob: torch.Tensor, old_log_prob: torch.Tensor) -> torch.Tensor:
+    """Return log pi(a_t | s_t) - log pi_old(a_t | s_t), [...], clamped so that its exponential is finite."""
+    return (log_prob - old_log_prob).clamp(max=_LOG_RATIO_MAX)
+
+
+@torch.no_grad()
+def importance_ratio(log_prob: torch.Tensor, old_log_prob: torch.Tensor) -> torch.Tensor:
+    """Return pi(a_t | s_t) / pi_old(a_t | s_t). Its log is clamped at 30, where float32 would overflow at 88.
+
+    Args:
+        log_prob: [...] float, of the policy in training.
+        old_log_prob: [...] float, of the policy that acted.
+
+    Returns:
+        [...] float, without gradient.
+    """
+    check_same_shape("importance_ratio", log_prob=log_prob, old_log_prob=old_log_prob)
+    return _log_ratio(log_prob, old_log_prob).exp()
 
 
 def policy_gradient_loss(
@@ -68,7 +89,7 @@ def ppo_clip_loss(
         valid=valid,
     )
     log_prob, advantage = zero_invalid(log_prob, valid), advantage.detach()
-    ratio = log_ratio_of(log_prob, old_log_prob.detach()).exp()
+    ratio = _log_ratio(log_prob, old_log_prob.detach()).exp()
     clipped_ratio = ratio.clamp(1 - ratio_clip, 1 + ratio_clip)
     return -valid_mean(torch.minimum(ratio * advantage, clipped_ratio * advantage), valid)
 
@@ -135,7 +156,7 @@ def approx_kl(log_prob: torch.Tensor, old_log_prob: torch.Tensor, valid: torch.T
     Source: Schulman 2020, joschu.net/blog/kl-approx.html, estimator k3.
     """
     check_same_shape("approx_kl", log_prob=log_prob, old_log_prob=old_log_prob, valid=valid)
-    log_ratio = log_ratio_of(log_prob, old_log_prob)
+    log_ratio = _log_ratio(log_prob, old_log_prob)
     return valid_mean(log_ratio.expm1() - log_ratio, valid)
 
 

@@ -61,43 +61,41 @@ def _centre(x: torch.Tensor, valid: torch.Tensor | None) -> tuple[torch.Tensor, 
     return centred, valid_mean(centred.square(), valid)
 
 
-def valid_standardize(x: torch.Tensor, valid: torch.Tensor | None = None, eps: float = 1e-6) -> torch.Tensor:
-    """Return (x - mean) / max(std, eps), with mean and std over the valid places.
+def valid_standardize(x: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tensor:
+    """Return (x - mean) / max(std, 1e-6), with mean and std over the valid places.
 
     Args:
         x: any shape, float; usually the advantage.
         valid: bool, the shape of x; None means that all of x is valid.
-        eps: smallest standard deviation to divide by. The variance is divided by n, so equal entries, or a single one,
-            give 0.
 
     Returns:
-        The shape of x, zero in the invalid places.
+        The shape of x, zero in the invalid places. The variance is divided by n, so equal entries, or a single one,
+        give 0.
     """
     centred, variance = _centre(x, valid)
-    return _scaled(centred, variance, eps)
+    return _scaled(centred, variance)
 
 
 def standardize(
-    x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor, valid: torch.Tensor | None = None, eps: float = 1e-6
+    x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor, valid: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return (x - mean) / max(std, eps) with a given mean and variance, such as those of several batches.
+    """Return (x - mean) / max(std, 1e-6) with a given mean and variance, such as those of several batches.
 
     Args:
         x: any shape, float.
         mean: scalar, the dtype of x.
         var: scalar, the dtype of x.
         valid: bool, the shape of x; None means that all of x is valid.
-        eps: smallest standard deviation to divide by.
 
     Returns:
         The shape of x, zero in the invalid places.
     """
-    return _scaled(zero_invalid(x - mean, valid), var, eps)
+    return _scaled(zero_invalid(x - mean, valid), var)
 
 
-def _scaled(centred: torch.Tensor, variance: torch.Tensor, eps: float) -> torch.Tensor:
+def _scaled(centred: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
     # Clamped before the root, whose slope at 0 is infinite.
-    return centred / variance.clamp(min=eps**2).sqrt()
+    return centred / variance.clamp(min=1e-12).sqrt()
 
 
 @torch.no_grad()

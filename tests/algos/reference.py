@@ -115,28 +115,37 @@ def advantages(samples: Samples, discount: float, gae_lambda: float) -> tuple[to
     return advantage, advantage + value[:-1]
 
 
-def loss(p: Parameters, samples: Samples, space: Any, recurrent: bool, ppo: bool, h: dict[str, Any]) -> torch.Tensor:
-    """The loss of A2C, or that of PPO over all rows at once, with hyper-parameters h."""
+def loss(
+    p: Parameters, samples: Samples, space: Any, recurrent: bool, ppo: bool, h: dict[str, Any]
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """The loss of A2C, or that of PPO over all rows at once, with hyper-parameters h, and its terms."""
     valid = samples.env.valid
     advantage, return_ = (x[valid] for x in advantages(samples, h["discount"], h["gae_lambda"]))
     if h["normalize_advantage"]:
         advantage = (advantage - advantage.mean()) / advantage.std(correction=0)
     params, value = forward(p, samples, space, recurrent)
     log_prob, entropy = (x[valid] for x in log_prob_and_entropy(params, samples.agent.action, space))
-    value = value[valid]
+    value, old = value[valid], samples.agent.agent_info.value.double()[valid]
     square = (return_ - value) ** 2
+    terms = {
+        "entropy": entropy.mean(),
+        "perplexity": entropy.exp().mean(),
+        "explainedVariance": 1 - (return_ - old).var(correction=0) / return_.var(correction=0),
+    }
     if ppo:
         old_params = [x.double() for x in samples.agent.agent_info.dist_info]
         old_log_prob = log_prob_and_entropy(old_params, samples.agent.action, space)[0][valid]
         ratio, eps = torch.exp(log_prob - old_log_prob), h["ratio_clip"]
         pi_loss = -torch.minimum(ratio * advantage, ratio.clip(1 - eps, 1 + eps) * advantage).mean()
+        terms |= {"kl": (ratio - 1 - ratio.log()).mean(), "clipFraction": ((ratio - 1).abs() > eps).double().mean()}
         if h["value_clip"] is not None:
-            old = samples.agent.agent_info.value.double()[valid]
             moved = old + torch.clip(value - old, -h["value_clip"], h["value_clip"])
             square = torch.maximum(square, (return_ - moved) ** 2)
     else:
         pi_loss = -(log_prob * advantage).mean()
-    return pi_loss + h["value_loss_coeff"] * 0.5 * square.mean() - h["entropy_loss_coeff"] * entropy.mean()
+    v_loss = 0.5 * square.mean()
+    total = pi_loss + h["value_loss_coeff"] * v_loss - h["entropy_loss_coeff"] * terms["entropy"]
+    return total, {**terms, "valueLoss": v_loss}
 
 
 def with_the_row_after(samples: Samples) -> Samples:

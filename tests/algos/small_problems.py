@@ -123,18 +123,6 @@ class Cue(Env):
         return asked, float(over and action == self.cue), over, False, {}
 
 
-class ContinuousCue(Cue):
-    """`Cue` with one action in [-0.1, 3]: at the last step the distance to 0.4 or 2.4, as the cue was, is paid for."""
-
-    def __init__(self, delay: int = 4) -> None:
-        super().__init__(delay)
-        self.action_space = spaces.Box(np.float32(-0.1), np.float32(3.0), (1,))
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        asked, _, over, truncated, info = super().step(0)
-        return asked, -abs(float(action[0]) - 0.4 - 2 * self.cue) if over else 0.0, over, truncated, info
-
-
 class Bandit(Env):
     """One step an episode; what pays is worked out by a subclass from the last observation and the action."""
 
@@ -169,18 +157,6 @@ class ContinuousBandit(Bandit):
         return -float((action[0] - self.best) ** 2)
 
 
-class MultiDiscreteBandit(Bandit):
-    """Pays one third for each of three choices that is the right one."""
-
-    best = (2, 0, 3)
-
-    def __init__(self) -> None:
-        super().__init__(action_space=spaces.MultiDiscrete([3, 2, 4]))
-
-    def pay(self, action: Any) -> float:
-        return float(np.mean(np.equal(action, self.best)))
-
-
 class CompositeBandit(Bandit):
     """Pays for a choice, an aim and a nested pair of choices, of which the first has to be the one that is observed."""
 
@@ -196,21 +172,6 @@ class CompositeBandit(Bandit):
         choices, (flag,) = action["pair"]
         right = [action["move"] == self.observation[1], *(choices == (1, 2)), flag == 1]
         return float(np.mean(right)) - abs(float(action["aim"][0]) - 2.0)
-
-
-class DictBandit(Bandit):
-    """Pays for the sum of two parts of a Dict observation, so that none of them can be left out."""
-
-    def __init__(self) -> None:
-        observation_space = spaces.Dict({"a.vector": spaces.Box(0, 1, (2,)), "count": spaces.Discrete(2)})
-        super().__init__(observation_space, spaces.Discrete(3))
-
-    def observe(self) -> Any:
-        first, second = self.np_random.integers(2, size=2)
-        return {"a.vector": np.eye(2, dtype=np.float32)[first], "count": int(second)}
-
-    def pay(self, action: Any) -> float:
-        return float(action == self.observation["a.vector"][1] + self.observation["count"])
 
 
 class Spot(Bandit):
@@ -332,6 +293,11 @@ def optimize(algo: Any, itr: int, samples: Samples) -> Any:
     """Let an algorithm learn from a batch as a runner does; return its metrics."""
     algo.agent.train_mode(itr)
     return algo.optimize_agent(itr, samples)
+
+
+def learn_from(algo: Any, sampler: Any, n_itr: int) -> list[Any]:
+    """Let an algorithm learn from the first n batches of a sampler; return the metrics of each."""
+    return [optimize(algo, itr, sampler.obtain_samples(itr)[0]) for itr in range(n_itr)]
 
 
 def end(curve: list[float], n: int) -> float:

@@ -28,7 +28,7 @@ from rlpyt.agents import (
 from rlpyt.algos import A2C, DDPG, DQN, IQN, PPO, PQN, QRDQN, R2D1, SAC, TD3, CategoricalDQN, QpgAlgo, VTrace
 from rlpyt.core import example_inputs, hyper_parameters
 from rlpyt.utils.arrays import buffer_leaves
-from tests.algos.small_problems import RandomEnv, batches, check_parameters, optimize, parameters64, set_up
+from tests.algos.small_problems import RandomEnv, batches, check_parameters, learn_from, optimize, parameters64, set_up
 from tests.pairs import others_nightly
 
 DQN_KWARGS: dict[str, Any] = dict(
@@ -226,8 +226,7 @@ def test_the_same_seed_gives_the_same_and_another_another(case):
     def run(seed: int) -> Any:
         algo, agent = CASES[case]()
         sampler = started(algo, agent, n_itr=6, seed=seed)
-        for itr in range(6):
-            optimize(algo, itr, sampler.obtain_samples(itr)[0])
+        learn_from(algo, sampler, 6)
         return agent
 
     first, second, other = run(0), run(0), run(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -18,8 +17,7 @@ from rlpyt.algos import CMAES
 from rlpyt.algos.search_distribution import FULL_COVARIANCE_LIMIT, SearchDistribution
 from rlpyt.algos.whole_episodes import WholeEpisodes
 from rlpyt.core import example_inputs
-from rlpyt.logging import logger_context
-from rlpyt.runners import AsyncRl, MinibatchRl, SyncRl, load_agent, runner_from_params
+from rlpyt.runners import AsyncRl, MinibatchRl, SyncRl
 from rlpyt.samplers import WaitResetCollector
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import AgentSamples, EnvSamples, Samples
@@ -71,13 +69,16 @@ def linear(**kwargs: Any) -> PopulationAgent:
     return PopulationAgent(model_kwargs=dict(hidden_sizes=()), population_size=N, **kwargs)
 
 
-def searched(kind: str = "serial", Runner: Any = MinibatchRl, B: int = 8, n_itr: int = 40, **settings: Any) -> Any:
-    """Return a run over `Telling`, trained."""
+def searched(
+    kind: str = "serial", Runner: Any = MinibatchRl, EnvCls: Any = Telling, B: int = 8, n_itr: int = 40, T: int = 7,
+    **settings: Any,
+) -> Any:  # fmt: skip
+    """Return a run, trained."""
     names = ("CollectorCls", "max_decorrelation_steps", "start_method")
     options = {k: settings.pop(k) for k in names if k in settings}
     of_runner = {k: settings.pop(k) for k in ("lag", "n_replicas") if k in settings}
-    sampler = make_sampler(kind, Telling, T=7, B=B, **options)
-    n_steps = n_itr * 7 * B * of_runner.get("n_replicas", 1)
+    sampler = make_sampler(kind, EnvCls, T=T, B=B, **options)
+    n_steps = n_itr * T * B * of_runner.get("n_replicas", 1)
     runner = Runner(Recorded(**settings), linear(), sampler, n_steps=n_steps, seed=5, **of_runner)
     runner.train()
     return runner
@@ -97,12 +98,12 @@ def batch(**rows: Any) -> Samples:
     return Samples(AgentSamples(None, None, info, None), env)
 
 
-def credited(*batches: Samples, n_episodes: int) -> list[float]:
-    episodes = WholeEpisodes(1, n_episodes)
+def credited(*batches: Samples) -> list[float]:
+    episodes = WholeEpisodes(1, 2)
     episodes.take(batch(reward=[9], done=[1]), 3)  # the first of a run never counts
     assert not episodes.counts.any()
     for samples in batches:
-        restored = WholeEpisodes(1, n_episodes)
+        restored = WholeEpisodes(1, 2)
         restored.load_state_dict(episodes.state_dict())  # a checkpoint at every border
         episodes = restored
         episodes.take(samples, 3)
@@ -119,27 +120,26 @@ def part(first: int | None, end: int | None) -> Samples:
 
 
 @pytest.mark.parametrize(
-    ("batches", "n_episodes", "expected"),
+    ("batches", "expected"),
     [
-        ([batch(**REWARDS)], 2, [3, 12]),
-        ([part(None, 5), part(5, None)], 2, [3, 12]),  # the same over a border
-        ([batch(reward=[1, 2, 3, 4], done=[1, 1, 1, 1])], 2, [1, 2]),
-        ([batch(reward=[1, 2], done=[1, 0])], 2, [1]),
+        ([batch(**REWARDS)], [3, 12]),
+        ([part(None, 5), part(5, None)], [3, 12]),  # the same over a border
+        ([batch(reward=[1, 2, 3, 4], done=[1, 1, 1, 1])], [1, 2]),
+        ([batch(reward=[1, 2], done=[1, 0])], [1]),
         # an episode of two generations is nobody's
-        ([batch(reward=[1, 2], generation=[2, 2]), batch(reward=[4, 8, 16], done=[1, 0, 1])], 2, [24]),
-        ([batch(reward=[1, 2], done=[0, 1], generation=[2, 2]), batch(reward=[5], done=[1])], 2, [5]),
+        ([batch(reward=[1, 2], generation=[2, 2]), batch(reward=[4, 8, 16], done=[1, 0, 1])], [24]),
+        ([batch(reward=[1, 2], done=[0, 1], generation=[2, 2]), batch(reward=[5], done=[1])], [5]),
         # one that a lost worker cut off is marked as truncated in the batch: the row after it is of the next process
-        ([batch(reward=[1, 0, 2, 4], done=[1, 0, 0, 1], valid=[1, 0, 1, 1], restarts=[0, 1, 1, 1])], 2, [6]),
+        ([batch(reward=[1, 0, 2, 4], done=[1, 0, 0, 1], valid=[1, 0, 1, 1], restarts=[0, 1, 1, 1])], [6]),
         # and between two batches by nothing but a row that is not valid
         (
             [batch(reward=[1]), batch(reward=[0, 2, 4], done=[0, 0, 1], valid=[0, 1, 1], restarts=[1, 1, 1])],
-            2,
             [6],
         ),
     ],
 )
-def test_returns_are_of_whole_episodes_of_one_individual(batches, n_episodes, expected):
-    assert credited(*batches, n_episodes=n_episodes) == expected
+def test_returns_are_of_whole_episodes_of_one_individual(batches, expected):
+    assert credited(*batches) == expected
 
 
 @pytest.mark.parametrize(
@@ -177,20 +177,15 @@ class Rising(Telling):
 
 
 def test_a_fitness_is_the_mean_of_all_episodes_that_count():
-    runner = MinibatchRl(Recorded(n_episodes=2), linear(), make_sampler("serial", Rising, T=7, B=N), 40 * 7 * N, seed=5)
-    runner.train()
-    fitness = np.array([fitness for _, fitness in runner.algo.generations])  # type: ignore[attr-defined]
+    generations = searched(EnvCls=Rising, B=N, n_episodes=2).algo.generations
+    fitness = np.array([fitness for _, fitness in generations])
     assert (fitness % 1 == 0.5).all()
     assert fitness[0].min() >= 2.5  # the first episode of the run does not count
 
 
 def test_environments_that_rest_lose_no_episode():
-    B, T, n_itr = N, 12, 10
-    sampler = make_sampler("serial", Telling, T=T, B=B, CollectorCls=WaitResetCollector)
-    runner = MinibatchRl(Recorded(), linear(), sampler, n_steps=n_itr * T * B, seed=5)
-    runner.train()
-    # the first episode of the run does not count
-    assert runner.algo.update_counter == n_itr - 1
+    runner = searched(T=12, B=N, n_itr=10, CollectorCls=WaitResetCollector)
+    assert runner.algo.update_counter == 9  # the first episode of the run does not count
 
 
 # ---- the search ----
@@ -275,14 +270,15 @@ def test_a_model_may_return_the_action(space):
     assert len(action.unique(dim=0)) > 1
 
 
-@pytest.mark.parametrize(("name", "value"), [("_popsize", 10**12), ("_mean", np.zeros(2)), ("_B", "x")])
-def test_a_state_keeps_the_sizes_and_kinds_of_the_search(name, value):
-    search = SearchDistribution(np.zeros(5), 0.3, N, seed=1, separable=False)
-    search.ask()
+@pytest.mark.parametrize(("name", "value"), [("_popsize", 10**12), ("_n_dim", 7)])
+def test_a_state_keeps_the_sizes_of_the_search(name, value):
+    search = new_search()
     state = search.state_dict()
     state["attributes"][name] = value
     with pytest.raises(ValueError, match=name):
         search.load_state_dict(state)
+    with pytest.raises(ValueError, match="same setting of separable"):
+        search.load_state_dict(new_search(separable=True).state_dict())
 
 
 def test_rates_of_a_state_are_not_those_of_the_next_generation():
@@ -323,18 +319,6 @@ def test_two_replicas_search_together():
     together = searched(B=4, n_itr=20, Runner=SyncRl, n_replicas=2).algo
     assert together.update_counter == alone.update_counter
     np.testing.assert_array_equal(together.search.mean, alone.search.mean)
-
-
-def test_a_run_is_loaded_and_made_again(tmp_path: Path):
-    with logger_context(tmp_path, run_ID=0):
-        own = linear()
-        runner = MinibatchRl(CMAES(sigma=0.2), own, make_sampler("serial", Telling, T=7, B=8), n_steps=300, seed=5)
-        runner.train()
-    agent: Any = load_agent(tmp_path / "run_0")
-    assert agent.step(np.ones((1, 1), np.float32), None, None).action.shape == (1, 1)
-    torch.testing.assert_close(agent.population.individuals, own.population.individuals)
-    again = runner_from_params(tmp_path / "run_0", known=[Telling])
-    assert (repr(again.algo), repr(again.agent)) == (repr(runner.algo), repr(runner.agent))
 
 
 @pytest.mark.parametrize(("observation", "action"), [("vector", "discrete"), ("image", "table"), ("nested", "box")])
@@ -406,11 +390,6 @@ def test_lost_workers_whose_episodes_would_count_are_refused():
     with pytest.raises(ValueError, match=r"restart_workers is 1, and the agent has a population; expected 0"):
         MinibatchRl(CMAES(), linear(), sampler, n_steps=12, seed=5).train()
     assert not sampler.running
-
-
-def test_the_state_of_another_search_is_refused():
-    with pytest.raises(ValueError, match="same setting of separable"):
-        new_search().load_state_dict(new_search(separable=True).state_dict())
 
 
 def test_rates_follow_their_schedules_in_a_run():

@@ -13,7 +13,7 @@ from rlpyt.agents import DiscreteSacAgent, DqnAgent
 from rlpyt.algos import SAC
 from rlpyt.algos.sac import alpha_of
 from rlpyt.functional import expected_soft_value
-from tests.algos.small_problems import RandomEnv, Spot, build, optimize, set_up, train
+from tests.algos.small_problems import RandomEnv, learn_from, set_up
 from tests.masked_envs import MaskedEnv
 
 SMALL: dict[str, Any] = dict(hidden_sizes=8)
@@ -43,8 +43,7 @@ def prepared(EnvCls: Any, settings: dict[str, Any], agent: dict[str, Any]) -> tu
     """An algorithm that has learned for a while, its agent, and a batch."""
     algo, made = SAC(**settings), DiscreteSacAgent(**{**NETWORKS, **agent})
     sampler = set_up(algo, made, EnvCls, n_itr=8)
-    for itr in range(6):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 6)
     sampler.shutdown()
     assert algo.update_counter > 0
     generator = torch.Generator().manual_seed(3)
@@ -128,20 +127,6 @@ def test_an_update_equals_a_loop_over_rows_and_actions(name: str) -> None:
         assert algo.log_alpha.item() == pytest.approx(before + 0.1 * sum(gaps) / len(gaps), rel=1e-4)
 
 
-def test_the_values_of_a_head_with_bins() -> None:
-    algo, agent, batch = prepared(MaskedEnv, TRANSITIONS, dict(value_head="hl_gauss:-9,9,41"))
-    with torch.no_grad():
-        rows = agent.features(*batch.agent_inputs)
-        output, of_all = agent.q(rows, agent.distribution.encode(batch.action)), agent.all_q(rows)
-    assert of_all.shape == (2, 8, 4, 41)
-    for m, action in enumerate(batch.action):
-        torch.testing.assert_close(output[:, m], of_all[:, m, action])
-    metrics = algo.update(batch, algo.hyper(0))
-    assert metrics["q1"].item() == pytest.approx(agent.values.mean(output[0]).mean().item(), rel=1e-4)
-    assert all(torch.isfinite(x).all() for x in metrics.values())
-    assert "targetsOutside" in metrics
-
-
 def test_actions_before_the_first_update_are_as_likely_and_then_the_policy_s() -> None:
     agent: Any = DiscreteSacAgent(**NETWORKS)
     sampler = set_up(SAC(**{**TRANSITIONS, "learning_rate": 0.0, "min_steps_learn": 500}), agent, MaskedEnv, T=125, B=4)
@@ -160,34 +145,12 @@ def test_actions_before_the_first_update_are_as_likely_and_then_the_policy_s() -
     sampler.shutdown()
 
 
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_the_corner_of_an_image_is_found() -> None:
-    features = dict(channels=(4,), kernel_sizes=(4,), strides=(4,), paddings=(0,), image_feature_size=16)
-    algo = SAC(
-        discount=0.0, learning_rate=3e-3, q_learning_rate=3e-3, alpha_learning_rate=1e-2, alpha_init=0.1,
-        min_steps_learn=64, batch_size=32, replay_ratio=4, replay_size=2000, target_entropy=0.1,
-    )  # fmt: skip
-    curve = train(algo, DiscreteSacAgent(**NETWORKS, feature_kwargs=features), Spot, n_itr=30, T=8, B=8)
-    assert sum(curve[:3]) / 3 < 0.45
-    assert sum(curve[-5:]) / 5 > 0.8, curve
-
-
 def test_what_has_no_meaning_for_discrete_actions_is_refused() -> None:
     box = dict(action_space=spaces.Box(-1, 1, (2,)))
     with pytest.raises(TypeError, match=r"DiscreteSacAgent: the action space is Box.*expected Discrete"):
         set_up(SAC(**TRANSITIONS), DiscreteSacAgent(**NETWORKS), RandomEnv, box)
     with pytest.raises(ValueError, match=r"pretrain_std is 0.1; expected None"):
         DiscreteSacAgent(pretrain_std=0.1)
-    for changes, text in (
-        (dict(action_prior="gaussian"), "action_prior is 'gaussian', and the actions are discrete"),
-        (dict(target_entropy=-2.0), "target_entropy is -2.0; expected a fraction of the largest entropy"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            set_up(build(SAC, **TRANSITIONS, **changes), DiscreteSacAgent(**NETWORKS), RandomEnv)
-    crossq = SAC(**TRANSITIONS, joint_pass=True)
-    with pytest.raises(ValueError, match="joint_pass is True, and the actions are discrete"):
-        set_up(crossq, DiscreteSacAgent(**NETWORKS, has_targets=False), RandomEnv)
     of_one = DiscreteSacAgent(**{**NETWORKS, "QModelCls": lambda **_: torch.nn.Linear(3, 1), "q_model_kwargs": {}})
     with pytest.raises(ValueError, match=r"a Linear, are \[3, 1\] .*expected \[2, 3, 3\].*all actions"):
         set_up(SAC(**TRANSITIONS), of_one, RandomEnv)

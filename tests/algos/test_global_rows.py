@@ -16,8 +16,7 @@ from torch import nn
 from rlpyt.agents import CategoricalPgAgent, DqnAgent, PgAgent
 from rlpyt.algos import A2C, DQN, PPO
 from rlpyt.algos.global_rows import GlobalRows
-from rlpyt.functional import explained_variance, valid_standardize
-from rlpyt.models import RunningMeanStdModel, join_replicas
+from rlpyt.models import RunningMeanStdModel
 from rlpyt.replays import PrioritizedIndex
 from rlpyt.samplers import SerialSampler
 from rlpyt.utils.arrays import buffer_from_example
@@ -25,56 +24,7 @@ from rlpyt.utils.replicas import Replicas
 from tests.algos.small_problems import RandomEnv, build, copied, optimize, run_of
 from tests.replica_kit import run_replicas
 
-
-def test_weights_make_the_mean_over_replicas_the_mean_over_rows() -> None:
-    counts = [[3, 0, 0, 2], [1, 4, 0, 2], [0, 4, 0, 2]]
-    weights = run_replicas(3, lambda replicas: GlobalRows(replicas).weights(counts[replicas.rank]))
-    for part, of_replicas in enumerate(zip(*weights, strict=True)):
-        ns = [own[part] for own in counts]
-        if not sum(ns):
-            assert of_replicas == (None, None, None)
-        else:
-            assert of_replicas == pytest.approx([3 * n / sum(ns) for n in ns])
-    assert GlobalRows(Replicas()).weights([3, 0]) == [1.0, None]
-    # A replica that talks to nobody, such as a copy, learns from its own rows alone.
-    assert GlobalRows(Replicas(1, 2)).weights([3, 0]) == [1.0, None]
-
-
-@pytest.mark.parametrize("offset", [0.0, 1e4])
-def test_advantages_and_explained_variance_are_those_of_all_rows(offset: float) -> None:
-    generator = torch.Generator().manual_seed(0)
-    x, value = (offset + 3 * torch.randn(4, 6, generator=generator) for _ in range(2))
-    valid = torch.rand(4, 6, generator=generator) < 0.6
-    valid[:, 2:4] = False  # all rows of one replica
-    x[~valid] = torch.nan
-
-    def work(replicas: Replicas) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        rows, mine = GlobalRows(replicas), slice(2 * replicas.rank, 2 * replicas.rank + 2)
-        own, own_value = x[:, mine].nan_to_num(7.0), value[:, mine]
-        explained = rows.explained_variance(own_value, own, valid[:, mine])
-        return rows.standardize(own, valid[:, mine]), explained, rows.mean(own[0, 0])
-
-    standard, explained, means = zip(*run_replicas(3, work), strict=True)
-    expected = valid_standardize(x.double(), valid)
-    torch.testing.assert_close(torch.cat(standard, 1).double(), expected, rtol=1e-3, atol=1e-5)
-    whole = explained_variance(value.double(), x.double(), valid)
-    for own in explained:
-        assert own.dtype == torch.float32
-        assert float(own) == pytest.approx(float(whole), rel=1e-4)
-    assert len(set(map(float, means))) == 1
-    assert float(means[0]) == pytest.approx(float(x[0, ::2].nan_to_num(7.0).mean()), rel=1e-5)
-
-
 # ---- normalisers ----
-
-
-def test_equal_returns_have_no_variance_to_explain_in_any_number_of_replicas() -> None:
-    def work(replicas: Replicas) -> float:
-        return_, valid = torch.full((3, 2), 1 / 3), torch.ones(3, 2, dtype=torch.bool)
-        return_[0] = return_[0].nextafter(torch.ones(2))  # equal up to their rounding, and predicted
-        return float(GlobalRows(replicas).explained_variance(return_, return_, valid))
-
-    assert run_replicas(2, work) == [0.0, 0.0]
 
 
 def test_copies_of_a_normaliser_talk_to_nobody() -> None:
@@ -110,17 +60,6 @@ def initialized(algo: Any, agent: Any, replicas: Replicas, **facts: Any) -> Any:
     return sampler
 
 
-@pytest.mark.parametrize(
-    "layer", [nn.BatchNorm1d(4), nn.SyncBatchNorm(4), nn.InstanceNorm1d(4, track_running_stats=True)]
-)
-def test_layers_with_statistics_of_one_replica_s_batches_are_refused(layer: nn.Module) -> None:
-    network = nn.Sequential(nn.Linear(4, 4), layer)
-    with pytest.raises(TypeError, match=rf"Joining 2 replicas: the layer '1' of Sequential, a {type(layer).__name__}"):
-        join_replicas(network, Replicas(0, 2))
-    join_replicas(network, Replicas())
-    join_replicas(nn.Sequential(nn.LayerNorm(4), nn.InstanceNorm1d(4), nn.GroupNorm(2, 4)), Replicas(0, 2))
-
-
 def test_all_networks_of_an_agent_join() -> None:
     agent = PgAgent(ModelCls=Normed, model_kwargs=dict(layer=nn.BatchNorm1d(4)))
     with pytest.raises(TypeError, match="the layer 'layer' of Normed"):
@@ -131,9 +70,6 @@ def test_all_networks_of_an_agent_join() -> None:
     assert agent.model.rms._replicas is agent.reward_rms._replicas is replicas
     # Whoever acts elsewhere agrees on nothing.
     assert agent.acting_copy().model.rms._replicas is not replicas
-
-
-# ---- the same calls in all replicas ----
 
 
 # ---- users' own parts ----
@@ -187,9 +123,9 @@ def test_importance_weights_of_replicas_compare(end: int) -> None:
     valid = np.random.default_rng(0).random((16, 3)) < 0.7
     first = max(2, end - 14)
 
-    def index_of(rank: int, **kwargs: Any) -> PrioritizedIndex:
+    def index_of(rank: int) -> PrioritizedIndex:
         rng = np.random.default_rng(rank)
-        index = PrioritizedIndex(rng, alpha=0.7, beta=0.6, **kwargs)
+        index = PrioritizedIndex(rng, alpha=0.7, beta=0.6)
         shown = valid if rank == 0 else valid & (np.arange(3) > 0)
         index.initialize(16, 3, shown, buffer_from_example)
         index.move(first, end, rng.uniform(0.1 + rank, 5.0, (end - first, 3)))
@@ -211,13 +147,6 @@ def test_importance_weights_of_replicas_compare(end: int) -> None:
     assert own[0].max() != own[1].max()
     for weights, divided in zip(own, of_all, strict=True):
         np.testing.assert_allclose(divided, weights / largest, rtol=1e-5)
-    # In one process, where it does not matter, they are divided at once.
-    drawn, undivided = index_of(0).draw(5).is_weights, index_of(0)
-    undivided.divides_by_largest = False
-    raw = undivided.draw(5).is_weights
-    assert drawn is not None
-    assert raw is not None
-    np.testing.assert_allclose(drawn, raw / raw.max(), rtol=1e-6)
 
 
 @pytest.mark.parametrize(("world_size", "rows", "n_updates", "least"), [(1, 640, 4, 4), (2, 320, 4, 2), (4, 160, 4, 1)])

@@ -9,18 +9,17 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rlpyt.agents import RecurrentSacAgent, SacAgent, Td3Agent
-from rlpyt.algos import SAC, TD3
+from rlpyt.agents import SacAgent
+from rlpyt.algos import SAC
 from rlpyt.algos.qpg import draw
 from rlpyt.algos.replay_rows import run_over
 from rlpyt.models import EnsembleBatchNorm, UnitLinear
 from rlpyt.utils.replicas import Replicas
-from tests.algos.small_problems import RandomEnv, optimize, set_up
+from tests.algos.small_problems import RandomEnv, learn_from, set_up
 
 BOX: dict[str, Any] = dict(action_space=spaces.Box(-1, 1, (2,)))
 REPLAY: dict[str, Any] = dict(min_steps_learn=64, replay_size=600, batch_size=8, replay_ratio=1)
 NORMS: dict[str, Any] = dict(layers="batch_norm", hidden_sizes=(8, 8))
-SPHERES: dict[str, Any] = dict(layers="simbav2", hidden_sizes=8)
 XQC: dict[str, Any] = dict(layers="xqc", hidden_sizes=(8, 8))
 
 
@@ -29,8 +28,7 @@ def crossq(n_itr: int = 6, agent: dict[str, Any] | None = None, **settings: Any)
     algo = SAC(**REPLAY | dict(joint_pass=True, learning_rate=1e-2, q_learning_rate=1e-2) | settings)
     made = SacAgent(has_targets=False, model_kwargs=NORMS, q_model_kwargs=NORMS, **(agent or {}))
     sampler = set_up(algo, made, RandomEnv, BOX)
-    for itr in range(n_itr):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, n_itr)
     assert algo.update_counter > 0
     return algo, made
 
@@ -52,24 +50,35 @@ def network(module: torch.nn.Module, i: int, x: torch.Tensor, training: bool) ->
     return x @ p["7.weight"] + p["7.bias"][0]
 
 
+def drawn_outputs(algo: Any, agent: Any, batch: Any) -> Any:
+    """What an update with a batch has the losses computed from."""
+    algo.draws = draw(algo, batch, True)
+    target = None if algo.target is None else agent.target_features
+    outputs = run_over(batch, agent, agent.features, target, with_next=True, warmup_T=0)
+    return outputs._replace(noise=algo.draws.target)
+
+
+def both_rows(pi: torch.nn.Module, batch: Any, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Observations and actions of both rows in float64, and log-densities of the actions at the second ones."""
+    s, next_s = batch.agent_inputs.observation, batch.target_inputs.observation
+    mean, log_std = network(pi, 0, next_s, training=False).chunk(2, -1)
+    u = mean + log_std.clamp(-20, 2).exp() * noise
+    log_prob = (torch.distributions.Normal(mean, log_std.exp()).log_prob(u) + 2 * u.cosh().log()).sum(-1)
+    return torch.cat([torch.cat([s, batch.action], -1).double(), torch.cat([next_s, u.tanh()], -1)]), log_prob
+
+
 @pytest.mark.parametrize("settings", [{}, dict(n_target_q=2)], ids=["min of all", "min of two"])
 def test_losses_equal_the_formulas(settings: dict[str, Any]) -> None:
     algo, agent = crossq(agent=dict(n_q=3), reward_scale=2.0, **settings)
     batch, hyper = algo.feed.sample_batch(), algo.hyper(0)
-    algo.draws = draw(algo, batch, True)
-    outputs = run_over(batch, agent, agent.features, None, with_next=True, warmup_T=0)._replace(noise=algo.draws.target)
+    outputs = drawn_outputs(algo, agent, batch)
     before = copy.deepcopy((agent.model.pi, agent.q_model))
     losses, q, y = algo.q_losses(batch, outputs, hyper)
 
     pi, q_model = (x.mlp.ensemble.layers if hasattr(x.mlp, "ensemble") else x.mlp.layers for x in before)
-    s, next_s = batch.agent_inputs.observation, batch.target_inputs.observation
-    mean, log_std = network(pi, 0, next_s, training=False).chunk(2, -1)
-    u = mean + log_std.clamp(-20, 2).exp() * algo.draws.target
-    normal = torch.distributions.Normal(mean, log_std.exp())
-    log_prob = (normal.log_prob(u) + 2 * u.cosh().log()).sum(-1)
-    rows = torch.cat([torch.cat([s, batch.action], -1).double(), torch.cat([next_s, u.tanh()], -1)])
+    rows, log_prob = both_rows(pi, batch, outputs.noise)
     both = torch.stack([network(q_model, i, rows, training=True)[:, 0] for i in range(3)])
-    q_expected, next_q = both[:, : len(s)], both[:, len(s) :]
+    q_expected, next_q = both.chunk(2, 1)
     chosen = next_q if algo.draws.target_q is None else next_q[algo.draws.target_q]
     value = chosen.min(0).values - algo.log_alpha.detach().double().exp() * log_prob
     y_expected = 2 * batch.return_ + batch.bootstrap_discount * value
@@ -92,23 +101,15 @@ def test_targets_take_a_joint_pass_of_their_own() -> None:
     algo = SAC(**REPLAY, joint_pass=True, q_learning_rate=1e-2, target_update_tau=0.2)
     agent: Any = SacAgent(model_kwargs=XQC, q_model_kwargs=XQC, value_head="c51:-2,2,5")
     sampler = set_up(algo, agent, RandomEnv, BOX)
-    for itr in range(6):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 6)
     assert algo.update_counter > 10
     batch, hyper = algo.feed.sample_batch(), algo.hyper(0)
-    algo.draws = draw(algo, batch, True)
-    networks = agent.features, agent.target_features
-    outputs = run_over(batch, agent, *networks, with_next=True, warmup_T=0)._replace(noise=algo.draws.target)
+    outputs = drawn_outputs(algo, agent, batch)
     pi, q_model, target = copy.deepcopy((agent.model.pi.mlp.ensemble, agent.q_model.mlp, agent.target_q_model.mlp))
     losses, q, y, *_ = algo.q_losses(batch, outputs, hyper)
 
-    s, next_s = batch.agent_inputs.observation, batch.target_inputs.observation
-    mean, log_std = network(pi.layers, 0, next_s, training=False).chunk(2, -1)
-    assert algo.draws.target is not None
-    u = mean + log_std.clamp(-20, 2).exp() * algo.draws.target
-    log_prob = (torch.distributions.Normal(mean, log_std.exp()).log_prob(u) + 2 * u.cosh().log()).sum(-1)
-    rows = torch.cat([torch.cat([s, batch.action], -1).double(), torch.cat([next_s, u.tanh()], -1)])
-    atoms, M = torch.linspace(-2, 2, 5, dtype=torch.float64), len(s)
+    rows, log_prob = both_rows(pi.layers, batch, outputs.noise)
+    atoms, M = torch.linspace(-2, 2, 5, dtype=torch.float64), len(batch.action)
     own, following = (
         torch.stack([network(x.layers, i, rows, training=True).softmax(-1) for i in range(2)])
         for x in (q_model, target)
@@ -160,8 +161,7 @@ def test_one_pass_an_update_and_no_targets() -> None:
     passes: list[int] = []
     layer = next(x for x in agent.q_model.modules() if isinstance(x, EnsembleBatchNorm))
     layer.register_forward_hook(lambda module, inputs, y: passes.append(y.shape[1] if module.training else -1))
-    for itr in range(6):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 6)
     n = algo.update_counter
     assert n > 6
     assert passes == [x for i in range(1, n + 1) for x in ([16, -1] if i % 3 == 0 else [16])]
@@ -169,47 +169,10 @@ def test_one_pass_an_update_and_no_targets() -> None:
     assert list(agent.networks.learning) == ["q_model"]
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: (SAC(), SacAgent(has_targets=False)), r"SAC: the agent, a SacAgent, has no target networks"),
-        (lambda: (TD3(), Td3Agent(has_targets=False)), r"TD3: the agent, a Td3Agent, has no target networks"),
-        (
-            lambda: (SAC(joint_pass=True, batch_T=2, batch_B=2), RecurrentSacAgent(has_targets=False)),
-            r"SAC\(joint_pass=True\): the agent, a RecurrentSacAgent, is recurrent; expected one that is not",
-        ),
-        (lambda: (SAC(), SacAgent(q_model_kwargs=NORMS)), r"SAC: the agent, a SacAgent, has batch normalisation"),
-        (lambda: (TD3(), Td3Agent(model_kwargs=XQC)), r"TD3: the agent, a Td3Agent, has batch normalisation"),
-    ],
-)  # fmt: skip
-def test_parts_that_do_not_go_together(make: Any, message: str) -> None:
-    algo, agent = make()
-    with pytest.raises(ValueError, match=message):
-        set_up(algo, agent, RandomEnv, BOX)
-
-
 def test_statistics_of_one_replica_are_refused() -> None:
     _, agent = crossq(3)
     with pytest.raises(TypeError, match="takes statistics of each replica's own batches"):
         agent.networks.join(Replicas(0, 2))
-
-
-def test_weights_are_projected_after_every_step() -> None:
-    algo = SAC(**REPLAY, learning_rate=0.1, q_learning_rate=0.1)
-    agent = SacAgent(model_kwargs=SPHERES, q_model_kwargs=SPHERES)
-    sampler = set_up(algo, agent, RandomEnv, BOX)
-    first = copy.deepcopy(agent.networks.acting)
-    for itr in range(4):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
-    assert algo.update_counter > 0
-    layers = [x for part in (agent.model, agent.q_model) for x in part.modules() if isinstance(x, UnitLinear)]
-    assert len(layers) == 10
-    for layer in layers:
-        norms = layer.weight.norm(dim=1)
-        torch.testing.assert_close(norms, torch.ones_like(norms))
-    assert any(
-        not torch.equal(x, y) for x, y in zip(first.parameters(), agent.networks.acting.parameters(), strict=True)
-    )
 
 
 def test_weight_decay_leaves_alpha_alone() -> None:

@@ -22,22 +22,17 @@ from rlpyt.agents import (
     PqnAgent,
     R2d1Agent,
     RecurrentCategoricalPgAgent,
-    RecurrentSacAgent,
     SacAgent,
     Td3Agent,
 )
 from rlpyt.algos import A2C, DDPG, DQN, PPO, PQN, R2D1, SAC, TD3, VTrace
-from rlpyt.samplers import AlternatingSampler, CpuSampler, GpuSampler, SerialSampler
-from rlpyt.utils.compute import ComputeSettings
+from rlpyt.samplers import CpuSampler, GpuSampler, SerialSampler
 from tests.algos.small_problems import (
     Chain,
     CompositeBandit,
     ContinuousBandit,
-    ContinuousCue,
     ContinuousSpot,
     Cue,
-    DictBandit,
-    MultiDiscreteBandit,
     Spot,
     end,
     train,
@@ -62,25 +57,10 @@ CHAIN: dict[str, Any] = {  # number of iterations, algorithm, agent
         lambda: PQN(discount=0.9, learning_rate=3e-3, q_lambda=0.9, minibatches=4, epochs=4, eps_steps=2000),
         lambda: PqnAgent(eps_final=0.02, model_kwargs=dict(hidden_sizes=(16, 16), layer_norm=True)),
     ),
-    "DQN": (
-        40,
-        lambda: DQN(**CHAIN_DQN, target_update_interval=50),
-        lambda: DqnAgent(model_kwargs=dict(hidden_sizes=(32, 32))),
-    ),
     "DQN double, dueling, 3 steps": (
         40,
         lambda: DQN(**CHAIN_DQN, **SOFT),
         lambda: DqnAgent(model_kwargs=dict(hidden_sizes=(32, 32), dueling=True)),
-    ),
-    "DQN HL-Gauss": (
-        40,
-        lambda: DQN(**CHAIN_DQN, target_update_interval=50),
-        lambda: DqnAgent(model_kwargs=dict(hidden_sizes=(32, 32)), value_head="hl_gauss:-0.5,1.5,31"),
-    ),
-    "PPO two-hot": (
-        18,
-        lambda: PPO(learning_rate=3e-3, gae_lambda=0.95),
-        lambda: CategoricalPgAgent(value_head="two_hot:-0.5,1.5,31"),
     ),
 }
 
@@ -102,9 +82,6 @@ OF_PPO: dict[str, Any] = dict(ratio_clip=0.2, epochs=4, minibatches=2, value_los
     [
         (PPO(learning_rate=3e-3, **POLE, **OF_PPO), gymnasium.make, partial(GpuSampler, mid_batch_reset=False)),
         (PPO(learning_rate=3e-3, **POLE, **OF_PPO), gymnasium.make_vec, partial(SerialSampler, n_parts=2)),
-        pytest.param(
-            *(PPO(learning_rate=3e-3, **POLE, **OF_PPO), gymnasium.make, AlternatingSampler), marks=pytest.mark.nightly
-        ),
         pytest.param(A2C(learning_rate=5e-3, **POLE), gymnasium.make, GpuSampler, marks=pytest.mark.nightly),
         (VTrace(learning_rate=5e-3, **POLE), gymnasium.make, CpuSampler),
     ],
@@ -130,17 +107,6 @@ def test_a_recurrent_agent_remembers_the_cue_and_another_cannot(recurrent):
     assert end(curve, 5) > 0.95 if recurrent else 0.4 < end(curve, 10) < 0.6
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("recurrent", [True, False])
-def test_a_q_learner_on_policy_remembers_the_cue_and_another_cannot(recurrent):
-    algo = PQN(discount=0.97, learning_rate=5e-3, q_lambda=0.9, minibatches=4, epochs=4, eps_steps=8000)
-    agent = PqnAgent(
-        recurrent=recurrent, eps_final=0.02, model_kwargs=dict(RNN_16 if recurrent else dict(hidden_sizes=16))
-    )
-    curve = train(algo, agent, Cue, n_itr=45, T=10, B=64)
-    assert end(curve, 5) > 0.93 if recurrent else 0.4 < end(curve, 10) < 0.6
-
-
 def test_a_gaussian_finds_the_best_action_within_its_bounds():
     agent = GaussianPgAgent()
     algo = PPO(learning_rate=1e-2, normalize_advantage=True, ratio_clip=0.2, entropy_loss_coeff=0.0)
@@ -153,24 +119,13 @@ def test_a_gaussian_finds_the_best_action_within_its_bounds():
 
 
 SMALL_CONV: dict[str, Any] = dict(channels=(8, 16), kernel_sizes=(4, 3), strides=(2, 2), paddings=(0, 0), fc_sizes=32)
-DQN_BANDIT: dict[str, Any] = dict(
-    learning_rate=2e-3, min_steps_learn=256, eps_steps=1500, replay_size=5000, replay_ratio=4, batch_size=64
-)
-OF_BANDITS: dict[str, Any] = dict(learning_rate=5e-3, normalize_advantage=True, ratio_clip=0.2)
 
 
-@pytest.mark.parametrize(
-    ("algo", "agent", "EnvCls", "chance"),
-    [
-        (PPO(**OF_BANDITS), PgAgent(), MultiDiscreteBandit, 3 / 8),
-        pytest.param(PPO(**OF_BANDITS), PgAgent(), DictBandit, 1 / 3, marks=pytest.mark.nightly),
-        (DQN(**DQN_BANDIT), DqnAgent(model_kwargs=dict(hidden_sizes=32)), DictBandit, 1 / 3),
-        (DQN(**DQN_BANDIT), DqnAgent(model_kwargs=SMALL_CONV), Spot, 1 / 4),
-    ],
-)
-def test_bandits(algo, agent, EnvCls, chance):
-    curve = train(algo, agent, EnvCls, n_itr=25, T=16, B=8)
-    assert curve[0] < chance + 0.25
+def test_the_corner_of_an_image_is_found():
+    replay: dict[str, Any] = dict(min_steps_learn=256, replay_size=5000, replay_ratio=4, batch_size=64)
+    algo, agent = DQN(learning_rate=2e-3, eps_steps=1500, **replay), DqnAgent(model_kwargs=SMALL_CONV)
+    curve = train(algo, agent, Spot, n_itr=25, T=16, B=8)
+    assert curve[0] < 1 / 4 + 0.25
     assert end(curve, 5) > 0.9
 
 
@@ -178,10 +133,7 @@ STEPS: dict[str, Any] = dict(entropy_loss_coeff=0.0, normalize_advantage=True)
 COMPOSITE: dict[str, Any] = {  # number of iterations, algorithm, whether recurrent
     "PPO": (20, lambda: PPO(learning_rate=1e-2, ratio_clip=0.2, linear_lr_schedule=False, **STEPS), False),
     "PPO LSTM": (20, lambda: PPO(learning_rate=1e-2, ratio_clip=0.2, linear_lr_schedule=False, **STEPS), True),
-    "A2C": (100, lambda: A2C(learning_rate=3e-2, **STEPS), False),
     "A2C LSTM": (60, lambda: A2C(learning_rate=3e-2, **STEPS), True),
-    "VTrace": (100, lambda: VTrace(learning_rate=3e-2, **STEPS), False),
-    "VTrace LSTM": (60, lambda: VTrace(learning_rate=3e-2, **STEPS), True),
 }
 
 
@@ -195,20 +147,6 @@ def test_all_parts_of_a_composite_action_are_learned(case):
     assert end(curve, 5) > 0.6
     infos = agent.play(CompositeBandit(), 6)
     assert np.mean([info.Return for info in infos]) > 0.85
-
-
-@pytest.mark.nightly
-def test_bfloat16_learns_as_float32_does():
-    curves = []
-    for settings in (ComputeSettings(), ComputeSettings(precision="bfloat16", channels_last=True)):
-        agent = CategoricalPgAgent(model_kwargs=SMALL_CONV)
-        curves.append(train(PPO(**OF_BANDITS), agent, Spot, n_itr=15, T=16, B=8, settings=settings))
-        assert all(parameter.dtype == torch.float32 for parameter in agent.parameters())
-    curve, low_curve = curves
-    assert end(curve[:2], 2) < 0.5
-    assert end(curve, 5) > 0.95
-    assert end(low_curve, 5) == pytest.approx(end(curve, 5), abs=0.04)
-    assert np.nanmean(low_curve) == pytest.approx(np.nanmean(curve), abs=0.05)
 
 
 # ---- from a replay: memory, continuous actions, images ----
@@ -227,15 +165,6 @@ def test_r2d1_remembers_the_cue():
     curve = train(R2D1(**SEQUENCES, **Q), agent, Cue, dict(delay=2), n_itr=90, T=9, B=8)
     assert end(curve[:5], 5) < 0.7
     assert end(curve, 8) > 0.8
-
-
-@pytest.mark.nightly
-def test_a_recurrent_policy_remembers_the_cue():
-    """Guessing costs 1 at best, on average over the two cues. TD3 does it too, in three times as many steps."""
-    agent = RecurrentSacAgent(**HIDDEN, feature_kwargs=dict(rnn_size=16))
-    curve = train(SoftActorCritic(**SEQUENCES, **QPG), agent, ContinuousCue, dict(delay=2), n_itr=80, T=9, B=8)
-    assert end(curve[:5], 5) < -0.9
-    assert end(curve, 8) > -0.6
 
 
 CONVOLUTIONS: dict[str, Any] = dict(channels=(8, 16), kernel_sizes=(4, 3), strides=(2, 2), paddings=(0, 0))

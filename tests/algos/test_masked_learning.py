@@ -29,7 +29,7 @@ from rlpyt.algos.replay_rows import run_over
 from rlpyt.samplers import AlternatingSampler, CpuSampler, GpuSampler, SerialSampler
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from rlpyt.utils.compute import ComputeSettings
-from tests.algos.small_problems import end, optimize, set_up, train
+from tests.algos.small_problems import end, learn_from, optimize, set_up, train
 from tests.masked_envs import MaskedEnv
 from tests.pairs import crossed, others_nightly
 
@@ -153,8 +153,7 @@ def test_compiled_updates_have_the_same_numbers(
         algo, agent = {**ALGOS, "PPO, composite": lambda: (PPO(), PgAgent(model_kwargs=SMALL))}[name]()
         sampler = set_up(algo, agent, MaskedEnv, env_kwargs, B=8, n_itr=2, settings=ComputeSettings(compile=compiles))
         try:
-            for itr in range(2):
-                optimize(algo, itr, sampler.obtain_samples(itr)[0])
+            learn_from(algo, sampler, 2)
         finally:
             sampler.shutdown()
         assert algo.update_counter > 0
@@ -200,20 +199,6 @@ def test_all_samplers_collect_the_same_legal_rows(EnvCls: Any, env_kwargs: dict[
             sampler.shutdown()
     for other in batches[1:]:
         assert all(map(torch.equal, buffer_leaves(other), buffer_leaves(batches[0])))
-
-
-def test_environments_that_rest_take_legal_actions() -> None:
-    for EnvCls in (MaskedEnv, many):
-        sampler = set_up(
-            A2C(), CategoricalPgAgent(model_kwargs=SMALL), EnvCls, dict(of_info=True), T=12, B=4, n_itr=3,
-            mid_batch_reset=False,
-        )  # fmt: skip
-        try:
-            for itr in range(3):
-                samples, _ = sampler.obtain_samples(itr)
-            assert not samples.env.valid[-1].any()
-        finally:
-            sampler.shutdown()
 
 
 def test_a_resumed_sampler_goes_on_with_the_same_masks() -> None:

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from rlpyt.agents import DqnAgent, IqnAgent, QrDqnAgent, R2d1Agent
-from rlpyt.algos import DQN, IQN, QRDQN, CategoricalDQN
+from rlpyt.algos import DQN, IQN, QRDQN
 from rlpyt.algos.munchausen import munchausen_target
 from rlpyt.algos.replay_rows import is_of_sequences, legal_at_rows, run_over
-from tests.algos.small_problems import RandomEnv, optimize, set_up
+from tests.algos.small_problems import RandomEnv, learn_from, set_up
 from tests.masked_envs import MaskedEnv
 
 SMALL: dict[str, Any] = dict(hidden_sizes=8)
@@ -43,8 +43,7 @@ def test_targets_equal_a_loop_over_rows_and_actions(name: str) -> None:
     AlgoCls, AgentCls, EnvCls, settings, agent_kwargs = CASES[name]
     algo, agent = AlgoCls(**settings), AgentCls(**agent_kwargs)
     sampler = set_up(algo, agent, EnvCls, n_itr=8)
-    for itr in range(6):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    assert (learn_from(algo, sampler, 6)[-1]["munchausen"] < 0).any()
     sampler.shutdown()
     assert algo.update_counter > 0
     generator = torch.Generator().manual_seed(3)
@@ -81,48 +80,3 @@ def test_targets_equal_a_loop_over_rows_and_actions(name: str) -> None:
     assert found == {True, False}, "no bonus was clipped, or every one"
     if is_of_sequences(batch):  # the target's outputs at a row are those that an earlier row is bootstrapped from
         torch.testing.assert_close(outputs.target[1][batch.steps[0] == 1], outputs.next_target[0][batch.steps[0] == 1])
-
-
-def test_without_a_share_of_the_reward_the_target_is_that_of_a_soft_policy_and_a_cold_one_is_greedy() -> None:
-    algo, agent = DQN(**dict(TRANSITIONS, munchausen=0.0, munchausen_tau=1e-4)), DqnAgent(model_kwargs=SMALL)
-    plain = DQN(**{name: x for name, x in TRANSITIONS.items() if "munchausen" not in name})
-    sampler = set_up(algo, agent, RandomEnv, n_itr=8)
-    for itr in range(6):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
-    batch, hyper = algo.feed.sample_batch(), algo.hyper(0)
-    set_up(plain, agent_of_same_weights := DqnAgent(model_kwargs=SMALL), RandomEnv)
-    agent_of_same_weights.load_state_dict(agent.state_dict())
-    with torch.no_grad():
-        loss = algo.loss(batch, hyper)[0]
-        greedy = plain.loss(batch, plain.hyper(0))[0]
-    torch.testing.assert_close(loss, greedy, rtol=1e-3, atol=1e-4)
-
-
-def test_the_bonus_is_a_metric_of_an_update() -> None:
-    algo, agent = DQN(**TRANSITIONS), DqnAgent(model_kwargs=SMALL)
-    sampler = set_up(algo, agent, RandomEnv)
-    for itr in range(6):
-        metrics = optimize(algo, itr, sampler.obtain_samples(itr)[0])
-    assert (metrics["munchausen"] < 0).any()
-    assert (metrics["munchausen"] >= -0.45 - 1e-6).all()
-
-
-@pytest.mark.parametrize(
-    ("AlgoCls", "settings", "expected"),
-    [
-        (CategoricalDQN, {}, "projected from the atoms of one action"),
-        (DQN, dict(double_dqn=True), "munchausen and double_dqn are set"),
-        (DQN, dict(value_scale_eps=1e-3), "munchausen and value_scale_eps are set"),
-        (DQN, dict(prioritized_replay=True, input_priorities=True), "munchausen and input_priorities are set"),
-        (DQN, dict(munchausen_tau=0.0), "munchausen_tau is 0.0; expected above 0"),
-        (DQN, dict(munchausen_lowest=0.0), "munchausen_lowest is 0.0; expected below 0"),
-    ],
-)
-def test_settings_that_do_not_go_together_are_refused(AlgoCls: Any, settings: dict[str, Any], expected: str) -> None:
-    with pytest.raises(ValueError, match=expected):
-        AlgoCls(munchausen=0.9, **settings)
-
-
-def test_a_head_that_follows_one_action_is_refused() -> None:
-    with pytest.raises(ValueError, match="follows one action's return"):
-        set_up(DQN(**TRANSITIONS), DqnAgent(model_kwargs=SMALL, value_head="quantiles:5"), RandomEnv)

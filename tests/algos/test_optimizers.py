@@ -12,7 +12,7 @@ from gymnasium import spaces
 from rlpyt.agents import CategoricalPgAgent, DdpgAgent, DqnAgent, SacAgent, Td3Agent
 from rlpyt.algos import A2C, DDPG, DQN, PPO, SAC, TD3, RlAlgorithm, VTrace
 from rlpyt.algos.gradient_descent import GradientDescent
-from tests.algos.small_problems import RandomEnv, batches, check_parameters, optimize, parameters64, set_up
+from tests.algos.small_problems import RandomEnv, batches, check_parameters, learn_from, optimize, parameters64, set_up
 from tests.pairs import crossed
 
 N_ITR = 10
@@ -45,8 +45,7 @@ def learned(
     algo = AlgoCls(**settings)
     sampler = set_up(algo, agent, RandomEnv, BOX if several else None, n_itr=N_ITR)
     before = [deepcopy(module.state_dict()) for module in agent.networks.modules()]
-    for itr in range(n_itr):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, n_itr)
     return algo, agent, before
 
 
@@ -122,10 +121,7 @@ def test_one_optimiser_for_several_is_refused(kind):
         learned(AlgoCls, settings, AgentCls)[0].optimizer.param_groups  # noqa: B018
 
 
-@pytest.mark.parametrize("with_ratios", [True, False])
-def test_ratios_are_the_same_after_a_state_was_loaded(with_ratios):
-    """Of a state from before there were ratios too, whose rates are those that the schedule had come to."""
-
+def test_ratios_are_the_same_after_a_state_was_loaded():
     def parts(seed: int) -> tuple[Any, Any, Any]:
         algo, agent = of(AddedGroup, A2C)(learning_rate="lin_1e-2"), CategoricalPgAgent()
         return algo, agent, set_up(algo, agent, RandomEnv, n_itr=N_ITR, seed=seed)
@@ -135,9 +131,6 @@ def test_ratios_are_the_same_after_a_state_was_loaded(with_ratios):
     for itr in range(4):
         optimize(algo, itr, collected[itr])
     states = deepcopy((algo.state_dict(), agent.state_dict()))
-    if not with_ratios:
-        for group in states[0]["optimizer"]["param_groups"]:
-            del group["lr_scale"]
     other, other_agent, _ = parts(1)
     other.load_state_dict(states[0])
     other_agent.load_state_dict(states[1])
@@ -302,19 +295,12 @@ def descent_of(names: str, Cls: Any = torch.optim.Adam, groups: int = 1, size: i
     return descent
 
 
-def without_names(state: dict[str, Any]) -> dict[str, Any]:
-    """Return a state as it was saved by an earlier version."""
-    groups = [{name: x for name, x in group.items() if name != "param_names"} for group in state["param_groups"]]
-    return {"state": state["state"], "param_groups": groups}
-
-
-SGD_SETTINGS: dict[str, Any] = dict(Cls=torch.optim.SGD, momentum=0.9)
 OTHERS: dict[str, Any] = {
     "order": (descent_of("ba"), "it has the parameter 'b' in the place of 'a'; expected the same names"),
     "number": (descent_of("abc"), "its parameter group 0 has 3 parameters; expected 2"),
     "groups": (descent_of("ab", groups=2), "it has 2 parameter groups; expected 1"),
     "AdamW": (descent_of("ab", torch.optim.AdamW), "it is of AdamW; expected one of Adam"),
-    "SGD": (descent_of("ab", **SGD_SETTINGS), "it is of SGD; expected one of Adam"),
+    "SGD": (descent_of("ab", torch.optim.SGD, momentum=0.9), "it is of SGD; expected one of Adam"),
     "RAdam": (descent_of("ab", torch.optim.RAdam), "it is of RAdam; expected one of Adam"),
 }
 
@@ -329,17 +315,9 @@ def test_a_state_of_other_parameters_or_of_another_optimiser_is_refused(other):
     written.load_state_dict(written.state_dict())
 
 
-def test_states_of_earlier_versions_load_and_those_of_another_optimiser_are_known_by_their_settings():
-    for settings in (dict(), SGD_SETTINGS):
-        descent, old = descent_of("ab", **settings), without_names(descent_of("ab", **settings).state_dict())
-        descent.load_state_dict(old)
-        assert descent.state_dict()["param_groups"][0]["param_names"] == ["a", "b"]
-    # Of an earlier version of torch, with a scheduler of torch, as algorithms of rlpyt 0.1 had.
-    older = without_names(descent_of("ab").state_dict())
-    settings = dict(lr=0.1, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, initial_lr=0.1, params=[0, 1])
-    descent_of("ab").load_state_dict({**older, "param_groups": [settings]})
-    with pytest.raises(ValueError, match=r"it is of one with momentum, dampening.*; expected one of Adam"):
-        descent_of("ab").load_state_dict(old)
+def test_a_state_of_torch_is_taken_and_what_is_no_state_is_refused():
+    optimizer = torch.optim.Adam([torch.nn.Parameter(torch.ones(3)) for _ in range(2)], lr=0.1)
+    descent_of("ab").load_state_dict(optimizer.state_dict())
     with pytest.raises(ValueError, match=r"it has no 'state' and no 'param_groups', but 'weight'; expected both"):
         descent_of("ab").load_state_dict({"weight": torch.ones(2)})
     with pytest.raises(TypeError, match=r"A2C: the state of the optimisers is 'params.pkl'; expected the result of"):
@@ -386,7 +364,7 @@ def test_a_parameter_of_any_layout_gets_the_steps_of_torch_s_default(layout, fus
     plain = FUSED[fused]([other], lr=0.1)
     torch.testing.assert_close(weights_after(one, None, descent), weights_after(other, plain, None))
     assert torch.equal(beside, torch.ones(2))  # no part of the loss
-    # A state of an earlier version has the implementation too, and goes on with the one of here.
+    # A state goes on with the implementation of here.
     state = deepcopy(descent.state_dict())
     state["param_groups"][0]["fused"] = True
     descent.load_state_dict(state)

@@ -11,9 +11,12 @@ import torch
 from gymnasium import spaces
 
 from rlpyt.agents import CategoricalPgAgent, DdpgAgent, DqnAgent, PgAgent, SacAgent
-from rlpyt.algos import A2C, DDPG, DQN, PPO, SAC, OffPolicyAlgo, RlAlgorithm, VTrace
+from rlpyt.algos import A2C, DDPG, DQN, PPO, SAC, OffPolicyAlgo, RlAlgorithm
+from rlpyt.algos.metrics import stack_metrics
 from rlpyt.core import rows_per_update
+from rlpyt.functional import ScheduleLike
 from tests.algos.small_problems import RandomEnv, build, check_parameters, optimize, parameters64, set_up, train
+from tests.algos.test_algo_state import CASES, started
 
 REPLAY: dict[str, Any] = dict(min_steps_learn=16, replay_size=64, replay_ratio=1, batch_size=8)
 
@@ -71,6 +74,12 @@ def test_a_name_that_nobody_gives_is_refused_with_what_to_do() -> None:
 # ---- what losses return ----
 
 
+def test_metrics_of_different_shapes_are_put_one_after_the_other() -> None:
+    metrics = stack_metrics({"some": [torch.ones(n, 2) for n in (0, 2, 1)], "each": [torch.zeros(2, 3)] * 4})
+    assert metrics["some"].shape == (6,)
+    assert metrics["each"].shape == (4, 2, 3)
+
+
 def returning(Base: Any, method: str, change: Any) -> Any:
     """Return a subclass whose method gives what `change` makes of what the base's gives."""
 
@@ -79,24 +88,6 @@ def returning(Base: Any, method: str, change: Any) -> Any:
 
     Mine = type("Mine", (Base,), {method: changed})
     return Mine
-
-
-def shaped(n: int) -> Any:
-    """Return metrics whose shape differs from update to update."""
-    sizes.append(len(sizes) % 3)
-    return torch.ones(sizes[-1], n)
-
-
-sizes: list[int] = []
-
-
-def test_metrics_of_different_shapes_are_put_one_after_the_other() -> None:
-    sizes.clear()
-    algo = returning(DQN, "td_loss", lambda x: (*x, {"some": shaped(2), "each": torch.zeros(2, 3)}))
-    metrics = learn(algo(**{**REPLAY, "replay_ratio": 2}), DqnAgent())
-    n = algo(**REPLAY).replay_ratio and len(metrics["loss"])
-    assert metrics["some"].shape == (2 * sum(sizes[-n:]),)
-    assert metrics["each"].shape == (n, 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -144,25 +135,30 @@ def test_a_loss_or_metric_that_cannot_be_meant_is_told_what_it_is(
         learn_changed(Base, method, change)
 
 
+@dataclass
+class PlainlyDecorated(A2C):
+    """The decorator without its arguments is what many will write."""
+
+    extra: ScheduleLike = 1.0
+
+
+def test_a_plain_dataclass() -> None:
+    algo = PlainlyDecorated(extra="lin_0.5", learning_rate=0.1)
+    set_up(algo, CategoricalPgAgent(), RandomEnv)
+    assert algo.hyper(160).extra == 0.25
+
+
 # ---- two calls, and an algorithm from scratch ----
 
 SMALL: dict[str, Any] = dict(hidden_sizes=8)
-KINDS: dict[str, Any] = {
-    "A2C": (A2C, {}, CategoricalPgAgent, None),
-    "VTrace": (VTrace, {}, CategoricalPgAgent, None),
-    "PPO": (PPO, {}, CategoricalPgAgent, None),
-    "DQN": (DQN, REPLAY, DqnAgent, None),
-    "SAC": (SAC, REPLAY, SacAgent, dict(action_space=BOX)),
-}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_append_and_learn_are_optimize_agent_and_leave_the_modes_to_the_runner(kind: str) -> None:
-    AlgoCls, settings, AgentCls, env_kwargs = KINDS[kind]
+@pytest.mark.parametrize("case", ["A2C", "PPO", "VTrace", "DQN", "SAC"])
+def test_append_and_learn_are_optimize_agent_and_leave_the_modes_to_the_runner(case: str) -> None:
     agents, metrics = [], []
     for in_two in (False, True):
-        algo, agent = AlgoCls(**settings), AgentCls(model_kwargs=SMALL)
-        sampler = set_up(algo, agent, RandomEnv, env_kwargs)
+        algo, agent = CASES[case]()
+        sampler = started(algo, agent)
         for itr in range(4):
             samples = sampler.obtain_samples(itr)[0]
             agent.train_mode(itr)
@@ -178,9 +174,6 @@ def test_append_and_learn_are_optimize_agent_and_leave_the_modes_to_the_runner(k
     check_parameters(agents[1], parameters64(agents[0]), rtol=0, atol=0)
     assert metrics[0].keys() == metrics[1].keys()
     assert all(torch.equal(metrics[0][name], metrics[1][name]) for name in metrics[0])
-
-
-# ---- an algorithm from scratch ----
 
 
 class OwnLearn(RlAlgorithm[Any]):

@@ -81,6 +81,12 @@ SCHEDULE = Linear(0, 1, steps=50)
         (dqn_100(replay_ratio="lin_3.3_1"), {}),
         (dqn_100(replay_on_device=True), dict(replay_on_device="not used, the agent is on the CPU, as the replay is")),
         (dqn_100(replay_on_device=False), {}),
+        (dqn_100(prefetch=True), {}),
+        (dqn_100(prefetch=True, replay_ratio=1), dict(prefetch="not used, an iteration has one update")),
+        (
+            dqn_100(prefetch=True, prioritized_replay=True, pri_beta_steps=100),
+            dict(prefetch="not used, a prioritised batch waits for the priorities of the update before it"),
+        ),
         (dqn_100(min_steps_learn=70), dict(min_steps_learn="70 rounded to 96, whole iterations")),
         (dqn(eps_steps=400), dict(eps_steps="400, longer than the run, which ends at 80 % of them")),
         (dqn(eps_steps=3200), {}),  # which is a warning

@@ -9,17 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from rlpyt.agents import DqnAgent, PqnAgent
-from rlpyt.algos import DQN, PQN
+from rlpyt.agents import PqnAgent
+from rlpyt.algos import PQN
 from rlpyt.functional import episode_start_from_valid
 from rlpyt.types import Samples
 from tests.algos.small_problems import (
-    Metronome,
     RandomEnv,
-    TableQModel,
     batches,
     copied,
-    metronome_values,
     optimize,
     set_up,
     shake,
@@ -107,36 +104,6 @@ def test_an_update_is_a_step_down_half_the_squared_error(recurrent):
 
 
 @pytest.mark.parametrize("recurrent", [False, "lstm"])
-def test_every_valid_row_is_learned_from_once_an_epoch(recurrent, monkeypatch):
-    algo = PQN(minibatches=3, epochs=2)
-    _, samples = prepare(algo, recurrent)
-    n_valid, seen = int(samples.env.valid.sum()), list[float]()
-
-    def loss(batch: Any, init_rnn_state: Any, hyper: Any) -> Any:
-        valid = torch.ones_like(batch.return_, dtype=torch.bool) if batch.valid is None else batch.valid
-        seen.extend(batch.return_[valid].tolist())
-        return PQN.loss(algo, batch, init_rnn_state, hyper)
-
-    monkeypatch.setattr(algo, "loss", loss)
-    returns = algo.loss_inputs(samples, algo.hyper(0))[0].return_[samples.env.valid].tolist()
-    metrics = optimize(algo, 0, samples)
-    assert len(metrics["loss"]) == algo.update_counter == 6
-    assert sorted(seen[:n_valid]) == sorted(seen[n_valid:]) == sorted(returns)
-
-
-@pytest.mark.parametrize("truncates", [True, False])
-@pytest.mark.parametrize("q_lambda", [0.0, 0.7, 1.0])
-def test_a_truncated_episode_counts_on_from_its_final_observation(truncates, q_lambda):
-    """With the true values in the table there is no error: 10 everywhere, or 4.0951, 3.439, 2.71, 1.9 and 1."""
-    values = metronome_values(5, truncates, 0.9).nan_to_num(1e6)
-    agent = PqnAgent(ModelCls=TableQModel, model_kwargs=dict(values=values))
-    algo = PQN(**WHOLE, discount=0.9, q_lambda=q_lambda)
-    sampler = set_up(algo, agent, Metronome, dict(truncates=truncates), T=14, B=2)
-    metrics = optimize(algo, 0, sampler.obtain_samples(0)[0])
-    assert metrics["tdAbsErr"].item() == pytest.approx(0.0, abs=1e-5)
-
-
-@pytest.mark.parametrize("recurrent", [False, "lstm"])
 def test_what_final_rows_hold_beside_their_observation_reaches_nothing(recurrent):
     learned = []
     for garbage in (False, True):
@@ -186,38 +153,6 @@ def test_a_copy_of_the_algorithm_goes_on_with_epsilon():
     other.agent.train_mode(0)
     assert other.agent.epsilon().item() == pytest.approx(0.6)
     assert agent.epsilon().item() == 1.0
-
-
-# ---- mistakes ----
-
-
-def test_another_agent_is_refused():
-    with pytest.raises(TypeError, match="PQN: the agent is a DqnAgent; expected a PqnAgent"):
-        set_up(PQN(), DqnAgent(), RandomEnv)
-    with pytest.raises(TypeError, match="DQN: the agent, a PqnAgent, is one whose network gives q and no target"):
-        set_up(DQN(), make_agent(), RandomEnv)
-
-
-def test_minibatches_that_do_not_divide_the_batch_are_refused():
-    with pytest.raises(ValueError, match=r"PQN: minibatches is 5, .* 8 x 4 = 32. Choose a divisor, for example 4"):
-        set_up(PQN(minibatches=5), make_agent(), RandomEnv)
-    with pytest.raises(ValueError, match="minibatches is 8, which does not divide batch_B, 4, and a recurrent agent"):
-        set_up(PQN(minibatches=8), make_agent("lstm"), RandomEnv)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (dict(q_lambda=1.5), r"q_lambda is 1.5; expected a number in \[0, 1\]"),
-        (dict(reward_scale=0.0), "reward_scale is 0.0; expected above 0"),
-        (dict(minibatches=2.5), "minibatches is 2.5; expected a whole number from 1"),
-        (dict(epochs=0), "epochs is 0; expected a whole number from 1"),
-        (dict(eps_steps=0), "eps_steps is 0; expected at least 1 step"),
-    ],
-)
-def test_settings_without_meaning_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        PQN(**settings)
 
 
 def test_a_run_that_stays_random_is_warned_of():

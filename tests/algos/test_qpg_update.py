@@ -18,10 +18,9 @@ from rlpyt.agents import (
     Td3Agent,
 )
 from rlpyt.algos import DDPG, SAC, TD3
-from rlpyt.algos.gradient_descent import GradientDescent
 from rlpyt.algos.sac import alpha_of
 from tests.algos.qpg_reference import QpgReference, QpgWatch
-from tests.algos.small_problems import Bandit, RandomEnv, optimize, set_up
+from tests.algos.small_problems import RandomEnv, learn_from, set_up
 from tests.pairs import crossed
 
 T, B = 8, 4
@@ -187,125 +186,10 @@ def test_metrics_of_sequences_are_means_over_the_rows_to_train_on(kind, agent):
     check_updates(watched(kind, True, agent, **(dict(fixed_alpha=0.3) if kind == "SAC" else {})))
 
 
-@pytest.mark.parametrize(
-    ("kind", "still"),
-    [
-        *((kind, rate) for kind in ALGOS for rate in ("learning_rate", "q_learning_rate")),
-        ("SAC", "alpha_learning_rate"),
-    ],
-)
-def test_a_rate_of_zero_holds_its_own_parameters_and_no_others(kind, still):
-    watch = watched(kind, True, dict(feature_kwargs=dict(**SHARED, rnn_size=5)), **{still: 0.0})
-    weights, alpha = watch.after[-1]
-    moved = {part: any(not torch.equal(p[n], watch.first[part][n]) for n in p) for part, p in weights.items()}
-    values, policy = still != "q_learning_rate", still != "learning_rate"
-    expected = dict(body=values, q=values, target_body=values, target_q=values, pi=policy, target_pi=policy)
-    if kind == "SAC":
-        expected["target_pi"] = False  # it has none
-        assert (alpha != 1.0) == (still != "alpha_learning_rate")
-    assert moved == expected
-
-
-@pytest.mark.parametrize(("kind", "policy", "values"), [("DDPG", 1e-4, 1e-3), ("TD3", 1e-3, 1e-3), ("SAC", 3e-4, 3e-4)])
-def test_learning_rates_by_default_are_those_of_the_papers(kind, policy, values):
-    algo, agent = ALGOS[kind](min_steps_learn=3 * T * B), make_agent(kind)
-    sampler = set_up(algo, agent, RandomEnv, dict(action_space=BOX), T=T, B=B, n_itr=6)
-    for itr in range(3):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
-    rates = {name: descent.optimizer.param_groups[0]["lr"] for name, descent in algo.descents.items()}
-    assert rates == {"pi": policy, "q": values, **({"alpha": 3e-4} if kind == "SAC" else {})}
-
-
-@pytest.mark.parametrize("kind", ALGOS)
-@pytest.mark.parametrize("recurrent", [False, True])
-def test_the_policy_s_gradient_ends_at_the_features_and_the_values_begins_there(kind, recurrent, monkeypatch):
-    """Of the two losses themselves, by what gets a gradient and not by what an optimiser moves."""
-    features: dict[str, Any] = dict(feature_kwargs={**SHARED, **(dict(rnn_size=5) if recurrent else {})})
-    algo, agent = make_algo(kind, recurrent, policy_update_interval=1), make_agent(kind, recurrent, **features)
-    sampler = set_up(algo, agent, RandomEnv, dict(action_space=BOX), T=T, B=B, n_itr=6)
-    parts = {"body": agent.model.body, "pi": agent.model.pi, "q": agent.q_model}
-    reached: dict[str, list[set[str]]] = {"q": [], "pi": []}
-    given = GradientDescent.__call__
-
-    def descend(descent: GradientDescent, loss: torch.Tensor, *args: Any) -> Any:
-        name = next((name for name in reached if algo.descents[name] is descent), None)
-        if name is not None:
-            grads = {
-                part: torch.autograd.grad(loss, list(network.parameters()), allow_unused=True, retain_graph=True)
-                for part, network in parts.items()
-            }
-            reached[name].append({part for part, grad in grads.items() if any(x is not None for x in grad)})
-        before = [p.grad.clone() for p in agent.q_parameters()] if name == "pi" else []
-        norm = given(descent, loss, *args)
-        assert all(map(torch.equal, before, [p.grad for p in agent.q_parameters()])), "the policy's step leaves none"
-        return norm
-
-    monkeypatch.setattr(GradientDescent, "__call__", descend)
-    for itr in range(4):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
-    # The values' own weights lie on the policy's way, and are given no gradient by its step.
-    assert [*reached["q"], *reached["pi"]] == [{"body", "q"}] * 4 + [{"pi", "q"}] * 4
-    assert all(p.grad is None for m in (agent.target_model, agent.target_q_model) for p in m.parameters())
-
-
-class Pictures(Bandit):
-    """Images that tell where each pixel came from, and a vector beside them that must stay as it is."""
-
-    def __init__(self) -> None:
-        parts: dict[str, spaces.Space[Any]] = {
-            "image": spaces.Box(0, 255, (1, 12, 12), np.uint8),
-            "vector": spaces.Box(0, 255, (2,), np.uint8),
-        }
-        super().__init__(spaces.Dict(parts), BOX)
-
-    def observe(self) -> Any:
-        return {"image": np.arange(144, dtype=np.uint8).reshape(1, 12, 12), "vector": np.array([1, 2], np.uint8)}
-
-    def pay(self, action: Any) -> float:
-        return 0.0
-
-
-@pytest.mark.parametrize("recurrent", [False, True])
-def test_images_are_shifted_row_by_row_and_the_rows_of_a_sequence_alike(recurrent):
-    small: dict[str, Any] = dict(channels=[2], kernel_sizes=[3], strides=[2], paddings=[0], image_feature_size=4)
-    algo = make_algo("SAC", recurrent, random_shift=2)
-    agent = make_agent("SAC", recurrent, feature_kwargs={**small, **(dict(rnn_size=5) if recurrent else {})})
-    sampler = set_up(algo, agent, Pictures, T=T, B=B, n_itr=6)
-    batches, given = [], algo.feed.sample_batch
-
-    def sample_batch() -> Any:
-        batches.append(given())
-        return batches[-1]
-
-    algo.feed.sample_batch = sample_batch
-    for itr in range(5):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
-    names = ["all_inputs"] if recurrent else ["agent_inputs", "target_inputs"]
-    shifts: dict[str, set[int]] = {name: set() for name in names}
-    pairs = set()
-    for batch in batches:
-        if not recurrent:
-            corners = [batch[name].observation.image[:, 0, 6, 6].int() - 78 for name in names]
-            pairs |= {*zip(*(corner.tolist() for corner in corners), strict=True)}
-        for name in names:
-            inputs = batch[name].observation
-            assert (inputs.vector == torch.tensor([1, 2])).all()
-            centre = inputs.image[..., 0, 6, 6].int() - 78  # where it came from: 12 * dy + dx
-            if recurrent:
-                assert (centre == centre[0]).all()
-            shifts[name] |= {int(x) for x in centre.flatten()}
-    for seen in shifts.values():
-        assert seen <= {12 * y + x for y in range(-2, 3) for x in range(-2, 3)}
-        assert len(seen) > (4 if recurrent else 8)
-    # The observation and the one that follows it are shifted by numbers of their own.
-    assert recurrent or len(pairs) > 2 * max(len(seen) for seen in shifts.values())
-
-
 def test_a_run_may_start_from_the_temperature_of_another():
     algo, agent = make_algo("SAC", **ADAM, alpha_learning_rate=0.1), make_agent("SAC")
     sampler = set_up(algo, agent, RandomEnv, dict(action_space=BOX), T=T, B=B, n_itr=6)
-    for itr in range(6):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 6)
     alpha = float(alpha_of(algo, algo.hyper(0)))
     assert abs(alpha - 1) > 0.1
     other = make_algo("SAC", **ADAM, initial_optim_state_dict=algo.optim_state_dict())

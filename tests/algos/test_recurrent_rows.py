@@ -38,34 +38,6 @@ def make(kind: str, space: str, AlgoCls: Any, n: int, p_end: float = 0.3) -> tup
     return algo, agent, batches(sampler, n)
 
 
-def assert_same(agent: Any, batch: Any, dist_info: Any, value: torch.Tensor) -> None:
-    """Hold what training computes to what sampling recorded, in all rows, final ones included."""
-    tolerance: dict[str, Any] = dict(rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(value, batch.old_value, **tolerance)
-    for new, old in zip(dist_info, batch.old_dist_info, strict=True):
-        torch.testing.assert_close(new, old, **tolerance)
-    log_prob = agent.distribution.log_prob(batch.action, dist_info)
-    old_log_prob = agent.distribution.log_prob(batch.action, batch.old_dist_info)
-    torch.testing.assert_close(log_prob, old_log_prob, **tolerance)
-
-
-@CASES
-def test_training_repeats_what_sampling_recorded(kind, space, AlgoCls):
-    algo, agent, collected = make(kind, space, AlgoCls, n=12)
-    for before, samples in pairwise(collected):
-        after = before.agent.bootstrap_value  # of the row after the batch, which is the next one's first
-        torch.testing.assert_close(after, samples.agent.agent_info.value[:1], rtol=1e-5, atol=1e-5)
-        batch, init_rnn_state = algo.loss_inputs(samples, algo.hyper(0))
-        dist_info, value = algo.forward(batch, init_rnn_state)
-        assert_same(agent, batch, dist_info, value)
-        if AlgoCls is PPO:  # and in minibatches of sequences
-            batch = batch._replace(old_log_prob=agent.distribution.log_prob(batch.action, batch.old_dist_info))
-            for rows, rows_state in algo.minibatch_rows(batch, init_rnn_state, samples.env.valid):
-                dist_info, value = algo.forward(rows, rows_state)
-                assert_same(agent, rows, dist_info, value)
-                torch.testing.assert_close(agent.distribution.log_prob(rows.action, dist_info), rows.old_log_prob)
-
-
 @CASES
 def test_every_episode_stands_alone(kind, space, AlgoCls):
     """An episode run through the model by itself, from zero state and null inputs, gives what was recorded of it."""

@@ -10,7 +10,7 @@ import torch
 
 from rlpyt.agents import DqnAgent, SacAgent
 from rlpyt.algos import DQN, SAC
-from tests.algos.small_problems import RandomEnv, optimize, set_up
+from tests.algos.small_problems import RandomEnv, learn_from, set_up
 from tests.algos.test_cost_of_a_variant import BOX
 
 SMALL: dict[str, Any] = dict(hidden_sizes=8)
@@ -20,8 +20,7 @@ NORMALIZED: dict[str, Any] = dict(model_kwargs=dict(SMALL, normalize_observation
 
 def learn(algo: Any, agent: Any, n_itr: int = 6, **env: Any) -> None:
     sampler = set_up(algo, agent, RandomEnv, **env)
-    for itr in range(n_itr):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, n_itr)
     sampler.shutdown()
 
 
@@ -68,8 +67,7 @@ def test_a_run_resets_every_so_many_updates_and_goes_on_learning() -> None:
         reset()
 
     resets(algo).reset = noted
-    for itr in range(8):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 8)
     assert seen == list(range(5, algo.update_counter + 1, 5))
     assert len(seen) > 1
     assert algo.optimizer.state

@@ -14,8 +14,7 @@ from rlpyt.algos import DQN, PPO, R2D1, TD3
 from rlpyt.algos.replay_feed import ReplayFeed
 from rlpyt.core import rows_consumed, rows_per_update
 from rlpyt.functional import Piecewise
-from rlpyt.samplers import CpuSampler
-from tests.algos.small_problems import RandomEnv, build, copied, optimize, set_up
+from tests.algos.small_problems import RandomEnv, build, learn_from, optimize, set_up
 
 STEPS = 32  # of an iteration: 8 time steps of 4 environments
 REPLAY: dict[str, Any] = dict(min_steps_learn=2 * STEPS, replay_size=600, batch_size=8)
@@ -28,13 +27,11 @@ def at(*values: float) -> Piecewise:
     return Piecewise([0, *(STEPS * (2 + i) for i in range(1, len(values)))], values, interpolation="step")
 
 
-def counts(algo: Any, agent: Any, n_itr: int, env_kwargs: Any = None, change: Any = None) -> list[int]:
-    """Return the updates of each iteration; `change` is called with the algorithm and the iteration before it."""
+def counts(algo: Any, agent: Any, n_itr: int, env_kwargs: Any = None) -> list[int]:
+    """Return the updates of each iteration."""
     sampler = set_up(algo, agent, RandomEnv, env_kwargs)
     made = []
     for itr in range(n_itr):
-        if change is not None:
-            change(algo, itr)
         before = algo.update_counter
         optimize(algo, itr, sampler.obtain_samples(itr)[0])
         made.append(algo.update_counter - before)
@@ -52,12 +49,6 @@ def test_the_replay_ratio_is_rounded_to_whole_updates_in_each_iteration() -> Non
     # 32 rows an iteration over 8 rows an update: 4 updates at ratio 1, and 1.6, 0.4 and 2.4 are rounded.
     algo = DQN(**REPLAY, replay_ratio=at(1.0, 1.0, 0.4, 0.1, 0.6))
     assert counts(algo, q_agent(), 7) == [0, 4, 4, 4, 2, 0, 2]
-
-    def change(algo: Any, itr: int) -> None:
-        if itr == 3:
-            algo.replay_ratio = 0.5
-
-    assert counts(DQN(**REPLAY, replay_ratio=1), q_agent(), 5, None, change) == [0, 4, 4, 2, 2]
 
 
 @pytest.mark.parametrize(("replay_ratio", "batch_size", "updates"), [(8, 32, 8), (4, 16, 8), (0.5, 8, 2), (2, 24, 3)])
@@ -211,8 +202,7 @@ def test_numbers_of_the_replay_follow_their_schedules(settings: Any, name: str, 
         return watching
 
     replay.append_samples, replay.sample_batch = map(watched, (replay.append_samples, replay.sample_batch))
-    for itr in range(5):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 5)
     assert seen == pytest.approx([expected[0], *(x for x in expected[1:] for _ in range(2))])
 
 
@@ -232,29 +222,13 @@ def test_a_script_learns_without_a_new_batch_by_the_settings_of_now() -> None:
         assert (replay.discount, replay.index.beta) == (discount, algo.hyper(itr * STEPS).pri_beta)
 
 
-def test_a_priority_is_raised_to_the_exponent_of_its_time() -> None:
-    algo = DQN(**REPLAY, replay_ratio=0.25, prioritized_replay=True, pri_alpha=0.5)
-    sampler = set_up(algo, q_agent(), RandomEnv)
-    for itr in range(3):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
-    replay: Any = algo.replay
-    for alpha in (0.5, 2.0):
-        algo.pri_alpha = alpha
-        algo.append(3, copied(sampler.obtain_samples(3)[0]))
-        batch = algo.feed.sample_batch()
-        algo.feed.update_priorities(batch, torch.full((8,), 3.0), algo.hyper(0))
-        assert replay.index.alpha == alpha
-        assert pytest.approx(3.0**alpha) in replay.index._tree.values.tolist()
-
-
 def test_the_priority_of_a_sequence_follows_pri_eta() -> None:
     algo = R2D1(
         batch_T=4, batch_B=2, warmup_T=0, store_rnn_state_interval=4, min_steps_learn=2 * STEPS, replay_size=600,
         n_step_return=1, replay_ratio=0.25, pri_eta="lin_1_0",
     )  # fmt: skip
     sampler = set_up(algo, R2d1Agent(model_kwargs=dict(**SMALL, rnn_size=4)), RandomEnv, dict(p_end=0.0))
-    for itr in range(3):
-        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    learn_from(algo, sampler, 3)
     batch = algo.feed.sample_batch()
     errors = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 0.0], [0.0, 8.0]])
     found = [
@@ -283,29 +257,3 @@ def test_exploration_follows_a_schedule_of_its_own(settings: Any, of_agent: Any,
     plan: dict[str, Any] = algo.plan()
     assert "eps_steps" not in plan
     assert not any("eps_steps" in warning for warning in plan["warnings"])
-
-
-class Crowd(RandomEnv):
-    """So many actions that one at random is hardly ever the greedy one."""
-
-    def __init__(self) -> None:
-        super().__init__(spaces.Discrete(1000))
-
-
-@pytest.mark.parametrize("workers", [{}, dict(SamplerCls=CpuSampler, n_workers=2, start_method="here")])
-def test_epsilon_anneals_over_eps_steps_wherever_actions_are_chosen(workers: dict[str, Any]) -> None:
-    T, B = 50, 8
-    algo = DQN(eps_steps=4 * T * B, min_steps_learn=5 * T * B, replay_size=10_000, batch_size=T * B, replay_ratio=1)
-    agent = DqnAgent(eps_init=0.9, eps_final=0.1, model_kwargs=dict(hidden_sizes=4))
-    sampler = set_up(algo, agent, Crowd, T=T, B=B, n_itr=6, **workers)
-    try:
-        for itr in range(5):  # none of these learns before the last
-            samples = copied(sampler.obtain_samples(itr)[0])
-            expected = 0.9 + (0.1 - 0.9) * min(itr / 4, 1)
-            valid = samples.env.valid
-            explored = samples.agent.action != samples.agent.agent_info.q.argmax(-1)
-            share = explored[valid].float().mean().item()
-            assert share == pytest.approx(expected, abs=4 * (0.25 / int(valid.sum())) ** 0.5), itr
-            optimize(algo, itr, samples)
-    finally:
-        sampler.shutdown()
