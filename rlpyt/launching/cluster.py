@@ -16,7 +16,6 @@ from rlpyt.launching.back_end import RunRefused, Started
 from rlpyt.launching.grid import GridRun
 from rlpyt.launching.job import RunOfJob
 from rlpyt.launching.job_files import JobFiles
-from rlpyt.logging.files import MAY_PASS
 from rlpyt.logging.run_directory import PREEMPTED
 from rlpyt.slurm import JobState, Slurm
 from rlpyt.utils.checks import whole_number
@@ -206,8 +205,7 @@ class ClusterRun(Started):
 
         with suppress(OSError):
             self._files.claim(self._token, "")
-        may_pass = isinstance(error, FailedJobError) and not _FOR_GOOD.search(str(error))  # what sbatch says
-        if not may_pass and not (isinstance(error, OSError) and error.errno in MAY_PASS):
+        if not isinstance(error, FailedJobError) or _FOR_GOOD.search(str(error)):  # what sbatch says
             raise RunRefused(f"the job was not submitted: {error}") from error
         if not self._refusal:
             self._run.note(f"The job was not submitted, and is tried again: {error}")

@@ -9,7 +9,6 @@ import errno
 import io
 import json
 import os
-import pickle
 import shlex
 import signal
 import subprocess
@@ -225,13 +224,6 @@ def test_a_full_disk_keeps_no_job_from_the_queue_or_from_its_run(job, monkeypatc
     assert (job(SAVES, USR2), len(job.saved_when_requeued)) == (85, 1)
     monkeypatch.setattr("rlpyt.launching.job_files.write_json", full)
     assert [job.files.claim("token", job_id) for job_id in ("1", "2")] == ["1", "1"], "it has the run already"
-
-
-def test_a_job_that_was_submitted_by_an_older_version_runs(job):
-    old = RunOfJob("run.py", job.run, job.files, "token")
-    n = len(vars(old))
-    del old._end  # as if it were new
-    assert len(vars(pickle.loads(pickle.dumps(old)))) == n
 
 
 # ---- at the launcher ----
