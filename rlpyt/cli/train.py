@@ -316,25 +316,15 @@ def updated(runner: MinibatchRlBase, changes: Values) -> MinibatchRlBase:
         raise ValueError(str(error.args[0]).removeprefix("update_config: ")) from error
 
 
-def _with_evaluation(base: BaseSampler, changes: Mapping[str, object]) -> Mapping[str, object]:
-    """Return changes of a sampler, after which evaluation follows training in all that it has not of its own.
-
-    Evaluation has of its own the arguments in which it has differed so far, and those that the changes name: on the
-    command line a dictionary changes some entries of the old one.
-    """
-    asked = {name: changes[name] for name in ("eval_env_kwargs", "eval_env_overrides") if name in changes}
-    train, evaluation = base.env_kwargs or {}, base.evaluation_kwargs
-    if not (asked or "env_kwargs" in changes) or not train.keys() <= evaluation.keys():
-        return changes  # overrides cannot say that evaluation lacks an argument of training
-    if asked and not any(asked.values()):  # None is as training, and {} is without arguments
+def _with_evaluation(sampler: BaseSampler, changes: Mapping[str, object]) -> Mapping[str, object]:
+    """Return changes of a sampler in which `eval_env_kwargs` names the entries that differ from training."""
+    if "eval_env_kwargs" not in changes or sampler.eval_env_kwargs is not None:
+        return changes
+    entries, overrides = changes["eval_env_kwargs"], changes.get("eval_env_overrides")
+    if not isinstance(entries, Mapping) or not entries:  # None is as training, and {} is without arguments
         return {"eval_env_overrides": None, **changes}
-    # By their texts: a value may be an array, which has no one answer to !=.
-    own = {key: value for key, value in evaluation.items() if key not in train or repr(train[key]) != repr(value)}
-    whole = base.replace(eval_env_kwargs=evaluation, eval_env_overrides=None)
-    for entries in asked.values():
-        named = update_config(whole, {"eval_env_kwargs": entries}).evaluation_kwargs
-        own |= {key: named[key] for key in entries or {}}  # type: ignore[attr-defined]
-    return {**changes, "eval_env_kwargs": None, "eval_env_overrides": own or None}
+    own = {**overrides, **entries} if isinstance(overrides, Mapping) else entries
+    return {**changes, "eval_env_kwargs": None, "eval_env_overrides": own}
 
 
 def _folder(name: str) -> str:
