@@ -7,7 +7,7 @@ from typing import Annotated
 
 from rlpyt.cli.arguments import Modules, Names, Run, Steps, named
 from rlpyt.cli.named import TRACKERS, recorded_trackers, tracking_of
-from rlpyt.cli.next_steps import next_steps
+from rlpyt.cli.show import commands_at_end
 from rlpyt.cli.trained import reading_records
 from rlpyt.cli.values import Values
 from rlpyt.logging import TensorBoardSink, TrackerSink, Verbosity
@@ -49,5 +49,5 @@ def resume(
             sinks.append(TensorBoardSink(run))
         runner = MinibatchRlBase.resume(run, trusted=trust, sinks=sinks, verbosity=verbosity, **changes)
     if runner.logger.directory is not None:  # else another process keeps the records
-        print(*next_steps(run, str(run)), sep="\n")
+        print(*commands_at_end(run, str(run)), sep="\n")
     return 0

@@ -27,9 +27,9 @@ from rlpyt.cli.choices import (
 from rlpyt.cli.environment import Environment, environment
 from rlpyt.cli.main import is_of_library
 from rlpyt.cli.named import Tracking, recorded_trackers, tracking_of, with_hooks
-from rlpyt.cli.next_steps import next_steps
 from rlpyt.cli.options import PARTS, changes_of, options_class, values_for
 from rlpyt.cli.settings_file import SettingsFile, taken_from
+from rlpyt.cli.show import commands_at_end
 from rlpyt.cli.text import paragraphs
 from rlpyt.cli.trained import reading_records, spaces_of
 from rlpyt.cli.values import Values
@@ -80,7 +80,7 @@ def train(arguments: Sequence[str]) -> int:
     except RunDirectoryError as error:
         raise ValueError(str(error)) from error
     if directory is not None:
-        print(*next_steps(directory, shown(directory)), sep="\n")
+        print(*commands_at_end(directory, shown(directory)), sep="\n")
     return 0
 
 

@@ -133,7 +133,7 @@ def check_grid(
     seen: dict[str, str] = {}
     folders: dict[str, str] = {}
     for variant, log_dir, args in zip(variants, log_dirs, runs_args or [()] * len(variants), strict=True):
-        text, folder = " ".join([comparable(variant, log_dir), *map(repr, map(str, args))]), os.path.normpath(log_dir)
+        text, folder = " ".join([json_of(variant, log_dir), *map(repr, map(str, args))]), os.path.normpath(log_dir)
         if folder.startswith((os.sep, os.pardir)):
             raise ValueError(f"A grid: got the log_dir {log_dir!r}; expected a folder in that of the grid. Correct it.")
         if folder in folders:
@@ -146,18 +146,13 @@ def check_grid(
         seen[text], folders[folder] = log_dir, log_dir
 
 
-def comparable(variant: Mapping[str, object], log_dir: str | os.PathLike[str]) -> str:
-    """Return a text that is the same for equal variants; 1 and 1.0 are equal."""
-    return json.dumps(json.loads(_json_of(variant, str(log_dir)), parse_float=_number), sort_keys=True)
-
-
 def save_variant(variant: Mapping[str, object], log_dir: str | os.PathLike[str]) -> None:
     """Write a variant into the log directory of its runs, as `variant_config.json`.
 
     Raises:
         TypeError: if it has a value that JSON does not have.
     """
-    text = _json_of(variant, str(log_dir))
+    text = json_of(variant, log_dir)
     Path(log_dir).mkdir(parents=True, exist_ok=True)
     with replace_file(Path(log_dir) / VARIANT_FILE) as file:
         file.write(text.encode() + b"\n")
@@ -265,14 +260,15 @@ def nested(keys: Iterable[Sequence[str]], values: Iterable[object]) -> Variant:
     return variant
 
 
-def _json_of(variant: Mapping[str, object], log_dir: str) -> str:
+def json_of(variant: Mapping[str, object], log_dir: str | os.PathLike[str]) -> str:
+    """Return the text of the file of a variant, which is the same for equal variants."""
     try:
         _check_texts(variant)
         return json.dumps(variant, indent=4, sort_keys=True, default=_of_numpy)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"The variant of {log_dir!r}: {error}; expected numbers, texts, lists and dictionaries, as it is kept in "
-            f"{VARIANT_FILE}. Let the script make other values from a name."
+            f"The variant of {str(log_dir)!r}: {error}; expected numbers, texts, lists and dictionaries, as it is kept "
+            f"in {VARIANT_FILE}. Let the script make other values from a name."
         ) from error
 
 
@@ -293,8 +289,3 @@ def _of_numpy(value: object) -> object:
     if not isinstance(value, np.generic):
         raise TypeError(f"got {value!r:.100} of type {type(value).__name__}")
     return value.item()
-
-
-def _number(text: str) -> float:
-    number = float(text)
-    return int(number) if number.is_integer() else number

@@ -84,7 +84,6 @@ def test_a_setting_in_two_levels_is_refused_also_where_one_is_inside_the_other()
     ("variants", "log_dirs", "runs_args", "text"),
     [
         ([{"x": 1}, {"x": 1}], ["a", "b"], None, "'a' and 'b' are the same variant"),
-        ([{"x": [1]}, {"x": [1.0]}], ["a", "b"], None, "'a' and 'b' are the same variant"),
         ([{}, {}], ["a", "b"], [("--env", 1), ("--env", "1")], "'a' and 'b' are the same variant"),
         ([{"x": 1}, {"x": 2}], ["a", "b/../a"], None, "two variants have the folder 'a'"),
         ([{"x": 1}], ["/abs"], None, "expected a folder in that of the grid"),
