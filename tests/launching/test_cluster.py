@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from rlpyt.launching import ClusterSlots, cluster, local, run_experiments
+from rlpyt.launching import ClusterSlots, cluster, run_experiments
 from rlpyt.launching import job as of_job
 from rlpyt.launching.back_end import RunRefused
 from rlpyt.launching.grid import GridRun
@@ -516,17 +516,6 @@ def test_the_local_executor_adopts_too(tmp_path):
     when(lambda: True, (disk.folder / "finish").touch)
     code, table = launch(tmp_path, SLOW, "local")
     assert (code, disk.n_starts) == (0, 1), table
-
-
-def test_a_launch_on_this_machine_refuses_a_run_that_a_job_has(tmp_path, monkeypatch):
-    disk = Disk(tmp_path)
-    disk.files.begin("token", "1")
-    monkeypatch.setattr(local, "states_of", lambda _: {"1": RUNS})
-    arguments, table = (script(tmp_path, QUICK), "1aut", "study", 1, *ONE), io.StringIO()
-    assert run_experiments(*arguments, data_dir=tmp_path / "data", file=table) == 1
-    assert "SLURM's job 1 has this run (RUNNING)" in table.getvalue()
-    disk.files.end("token", 85)
-    assert run_experiments(*arguments, data_dir=tmp_path / "data", file=table) == 0
 
 
 # ---- bad input ----
