@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import FunctionType
 from typing import Literal, TypeAlias
 
 import gymnasium
@@ -108,7 +107,8 @@ def environment(env: str | Callable[..., object], env_kwargs: Kwargs | None = No
         env_kwargs: further arguments.
     """
     kind, EnvCls, given, evaluation = _found(env) if isinstance(env, str) else ("other", env, {}, {})
-    name = env if isinstance(env, str) else _name_of(env)
+    # An object that is neither a class nor a function has the name of its class.
+    name = env if isinstance(env, str) else str(getattr(env, "__name__", type(env).__name__)).strip("<>")
     kwargs = {**given, **(env_kwargs or {})}
     try:
         built = made(EnvCls, kwargs)
@@ -146,11 +146,6 @@ def made(EnvCls: Callable[..., object], env_kwargs: Kwargs, n_envs: int = 1) -> 
     if makes_vector_env(EnvCls):
         return make_vector_env(EnvCls, env_kwargs, range(n_envs))
     return make_env(EnvCls, env_kwargs)
-
-
-def _name_of(EnvCls: Callable[..., object]) -> str:
-    """Return the name of a class or function; that of its class for another object that can be called."""
-    return EnvCls.__name__.strip("<>") if isinstance(EnvCls, type | FunctionType) else type(EnvCls).__name__
 
 
 def _found(name: str) -> tuple[Kind, Callable[..., object], Kwargs, Kwargs]:
