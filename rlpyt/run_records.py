@@ -220,10 +220,7 @@ def score_of_run(steps: Sequence[float], values: Sequence[float], fraction: floa
         for step, value in zip(steps, values, strict=True)
         if (step > (1 - fraction) * end or step == end) and math.isfinite(value)
     ]
-    try:
-        return fmean(late) if late else math.nan
-    except OverflowError:  # of numbers near the largest, whose sum is no float
-        return math.fsum(value / len(late) for value in late)
+    return fmean(late) if late else math.nan
 
 
 def _holds(pid: object, directory: Path) -> bool:

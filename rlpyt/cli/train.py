@@ -13,7 +13,7 @@ import tyro
 
 from rlpyt.agents import BaseAgent
 from rlpyt.algos import RlAlgorithm
-from rlpyt.cli.algorithms import ALGORITHMS, algorithm, check_fits, is_algorithm
+from rlpyt.cli.algorithms import ALGORITHMS, algorithm, check_fits
 from rlpyt.cli.arguments import joined
 from rlpyt.cli.choices import (
     AgainChoices,
@@ -168,7 +168,7 @@ def start_of(arguments: Sequence[str]) -> Start:
     arguments, file = taken_from(arguments)
     first = arguments[0]
     is_folder = Path(first).is_dir()
-    if first.endswith(".json") or (is_folder and not is_algorithm(first)):
+    if first.endswith(".json") or (is_folder and first not in ALGORITHMS):
         return _again(first, arguments[1:], file)
     chosen = algorithm(first)
     stand_in = STAND_IN["discrete" if "discrete" in chosen.actions else "continuous"]

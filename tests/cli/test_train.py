@@ -13,7 +13,7 @@ import pytest
 
 from rlpyt.algos import DQN
 from rlpyt.cli import main
-from rlpyt.cli.algorithms import ALGORITHMS, OTHER_NAMES, algorithm, check_fits
+from rlpyt.cli.algorithms import ALGORITHMS, algorithm, check_fits
 from rlpyt.cli.choices import TrainChoices, runner_of
 from rlpyt.cli.environment import environment
 from rlpyt.cli.launch import variants_of
@@ -58,13 +58,6 @@ def envs():
     return {name: environment(name) for name in ENVS} | {"planes": environment(Planes)}
 
 
-@pytest.fixture
-def in_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    return tmp_path
-
-
 @pytest.mark.parametrize("name", list(ALGORITHMS))
 def test_each_algorithm_is_built_where_it_fits_and_refused_elsewhere(name, envs):
     chosen, n_built = algorithm(name), 0
@@ -80,11 +73,6 @@ def test_each_algorithm_is_built_where_it_fits_and_refused_elsewhere(name, envs)
         assert smoke(runner).n_steps < runner.n_steps
         n_built += 1
     assert n_built >= 2
-
-
-def test_other_names_of_algorithms_stand_for_known_ones():
-    assert set(OTHER_NAMES.values()) <= set(ALGORITHMS)
-    assert algorithm("Categorical-DQN") is ALGORITHMS["c51"]
 
 
 def test_options_become_settings():
