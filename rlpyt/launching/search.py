@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 JOURNAL_FILE = "search.journal"
 _STUDY = "search"
 _RECORD = "record"
-_MANY = 8
-"""Finished trials from which on importances are shown: of few they say nothing."""
 
 
 @dataclass(frozen=True)
@@ -246,16 +244,11 @@ def _result(study: optuna.Study, folder: Path, exit_code: int) -> SearchResult:
 
 def _report(study: optuna.Study, result: SearchResult) -> str:
     """Return the table of the best trial."""
-    from optuna.importance import get_param_importances
     from optuna.trial import TrialState
 
     counts = Counter(trial.state.name for trial in study.get_trials(deepcopy=False))
     named = ", ".join(f"{counts[state.name]} {state.name}" for state in TrialState if counts[state.name]) or "no trials"
     if result.best_number is None:
         return f"Search: {named}. No trial has a value."
-    weights = get_param_importances(study) if counts["COMPLETE"] >= _MANY else {}
     lines = [f"Search: {named}. Best: trial_{result.best_number} with {result.best_value:.6g}."]
-    for name, value in study.best_trial.params.items():
-        share = f"  importance {weights[name]:.2f}" if name in weights else ""
-        lines.append(f"  {name:32} {value!s:24}{share}".rstrip())
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"  {name:32} {value}" for name, value in study.best_trial.params.items())])

@@ -17,6 +17,7 @@ from rlpyt.cli.slurm import executor_of
 from rlpyt.cli.train import start_of
 from rlpyt.launching import ClusterSlots, affinity_from_code
 from rlpyt.launching.affinity import job_affinity_code
+from tests.launching.kit import put_programs
 from tests.markdown import PAGES
 
 GRID = ["--vary", "algo.learning_rate=1e-3,3e-4", "--vary", "sampler.batch_T=4,6"]
@@ -165,10 +166,7 @@ def slurm(tmp_path, monkeypatch):
     """Put two programs into the PATH: without srun submitit makes no jobs, and sbatch takes every one."""
     pytest.importorskip("submitit")
     folder = tmp_path / "programs"
-    folder.mkdir()
-    for name in ("srun", "sbatch"):
-        (folder / name).write_text("#!/bin/sh\necho Submitted batch job 7\n")
-        (folder / name).chmod(0o755)
+    put_programs(folder, srun="", sbatch="echo Submitted batch job 7")
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 

@@ -16,6 +16,7 @@ from rlpyt.cli.show import run_lines
 from rlpyt.cli.train import start_of
 from rlpyt.runners.record import record_of
 from rlpyt.settings import all_settings
+from tests.launching.kit import put_programs
 
 
 @pytest.mark.parametrize(
@@ -156,10 +157,7 @@ def test_a_record_of_any_values_is_shown(value, tmp_path, capsys):
 def squeue(tmp_path, monkeypatch):
     """Put a squeue into the PATH that writes down what it is asked, and answers with lines of a file."""
     folder = tmp_path / "programs"
-    folder.mkdir()
-    for name, text in (("squeue", f'echo "$@" >> {folder}/asked; cat {folder}/answer'), ("sacct", "exit 1")):
-        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-        (folder / name).chmod(0o755)
+    put_programs(folder, squeue=f'echo "$@" >> {folder}/asked; cat {folder}/answer', sacct="exit 1")
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     return folder
 

@@ -28,7 +28,7 @@ from rlpyt.launching.grid import GridRun
 from rlpyt.launching.job import RunOfJob
 from rlpyt.launching.job_files import JobFiles
 from rlpyt.slurm import JobState
-from tests.launching.kit import ONE, QUICK, script, starts, wait_until, when
+from tests.launching.kit import ONE, QUICK, put_programs, script, starts, wait_until, when
 from tests.pairs import crossed
 
 submitit = pytest.importorskip("submitit")
@@ -277,7 +277,6 @@ class Launcher(Disk):
 def programs(tmp_path, monkeypatch):
     """Folder of SLURM's programs: sbatch keeps its scripts and its environment, and runs them if `runs` is there."""
     folder = tmp_path / "slurm"
-    folder.mkdir()
     at = shlex.quote(str(folder))
     sbatch = f"""
 if [ -e {at}/refuses ]; then cat {at}/refuses >&2; exit 1; fi
@@ -286,10 +285,8 @@ cp "$1" {at}/$n.batch; env > {at}/$n.env; cp {at}/../data/study/x_1/run_0.job {a
 [ ! -e {at}/runs ] || SLURM_JOB_ID=$n CUDA_VISIBLE_DEVICES=7 setsid sh {at}/$n.batch > {at}/$n.out 2>&1 &
 echo Submitted batch job $n
 """
-    srun = 'while [ "$1" != --error ]; do shift; done; shift 2; exec "$@"\n'
-    for name, lines in (("sbatch", sbatch), ("srun", srun), ("squeue", "exit 1\n"), ("scancel", "exit 0\n")):
-        (folder / name).write_text(f"#!/bin/sh\n{lines}")
-        (folder / name).chmod(0o755)
+    srun = 'while [ "$1" != --error ]; do shift; done; shift 2; exec "$@"'
+    put_programs(folder, sbatch=sbatch, srun=srun, squeue="exit 1", scancel="exit 0")
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     for name, value in (("LOOK", 0.02), ("SETTLE", 0.3), ("PAUSE", 0.2), ("CANCEL", 0.3)):
         monkeypatch.setattr(cluster, f"_{name}_SECONDS", value)
