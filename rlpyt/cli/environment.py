@@ -115,7 +115,10 @@ def environment(env: str | Callable[..., object], env_kwargs: Kwargs | None = No
     except EnvError as error:
         cause = error.__cause__
         if isinstance(cause, ImportError | gymnasium.error.DependencyNotInstalled):
-            raise ImportError(f"{name} needs a package that is not installed: {cause}{_how(str(cause))}") from error
+            text = str(cause)
+            how = next((how for key, how in INSTALL.items() if key in text.lower()), "")
+            install = f" Install it: {how}." if how and "pip install rlpyt" not in text else ""
+            raise ImportError(f"{name} needs a package that is not installed: {text}{install}") from error
         raise ValueError(str(error)) from error
     built.close()
     spec = gymnasium.registry.get(_id_of(name)) if EnvCls is gymnasium.make else None
@@ -219,8 +222,3 @@ def _unknown(name: str) -> str:
         "dm_control/cheetah-run, or module:name of your own. rlpyt envs lists them. An id that another package "
         "registers when it is imported is written with the package, such as minigrid:MiniGrid-Empty-5x5-v0."
     )
-
-
-def _how(message: str) -> str:
-    extra = next((how for key, how in INSTALL.items() if key in message.lower()), "")
-    return f" Install it: {extra}." if extra and "pip install rlpyt" not in message else ""

@@ -86,7 +86,6 @@ def run_lines(directory: Path, jobs: Mapping[Path, str] = NO_JOBS) -> list[str]:
 
 
 def _what(params: Json) -> dict[str, str]:
-    """Return what a run was."""
     record = _dict(params, "runner")
     settings = _dict(record, "settings")
     if not settings:
@@ -104,10 +103,9 @@ def _what(params: Json) -> dict[str, str]:
 
 
 def _where(directory: Path, params: Json) -> dict[str, str]:
-    """Return where a run stands."""
     state, note = run_status(directory)
     record, _ = read_json(directory / STATUS_FILE)
-    times = [f"started {_time(record['started'])}"] if "started" in record else []
+    times = [f"started {str(record['started'])[:16].replace('T', ' ')}"] if "started" in record else []
     seconds = record.get("seconds")
     times += [f"ended after {_duration(seconds)}"] if isinstance(seconds, int | float) else []
     row = last_row(directory)
@@ -177,7 +175,6 @@ def _modules(recorded: object) -> set[str]:
 
 
 def _changed_settings(params: Json) -> dict[str, str]:
-    """Return the settings that differ from their defaults, by their places."""
     record = _dict(params, "runner")
     changed = dict(_changed(record, ""))
     for part in PARTS:
@@ -198,7 +195,6 @@ def _changed(record: Mapping[str, object], prefix: str) -> Iterator[tuple[str, s
 
 
 def _hook(recorded: object) -> str:
-    """Return a hook as the command line names it."""
     record = recorded if isinstance(recorded, dict) else {}
     settings = dict(_changed(record, ""))
     brackets = f"({','.join(f'{name}={value}' for name, value in settings.items())})" if settings else ""
@@ -300,10 +296,6 @@ def _number(value: object) -> str:
         return f"{float(str(value)):,.6g}" if abs(float(str(value))) < 1e6 else f"{float(str(value)):,.0f}"
     except ValueError:
         return str(value)
-
-
-def _time(text: object) -> str:
-    return str(text)[:16].replace("T", " ")
 
 
 def _duration(seconds: float) -> str:

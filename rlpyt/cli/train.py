@@ -80,7 +80,9 @@ def train(arguments: Sequence[str]) -> int:
     except RunDirectoryError as error:
         raise ValueError(str(error)) from error
     if directory is not None:
-        print(*commands_at_end(directory, shown(directory)), sep="\n")
+        here = Path.cwd()
+        path = directory.relative_to(here) if directory.is_relative_to(here) else directory
+        print(*commands_at_end(directory, str(path)), sep="\n")
     return 0
 
 
@@ -199,7 +201,7 @@ def new_start(name: str, env: Environment, choices: TrainChoices, change: Change
     chosen = algorithm(name)
     check_fits(name, chosen, env)
     runner = _chosen(change(runner_of(chosen, env, choices)), choices)
-    experiment = f"{name}_{_folder(env.name)}"
+    experiment = f"{name}_{env.name.rpartition('ALE/')[2].replace('/', '_').replace(':', '_')}"
     sampler = vars(runner)["sampler"]
     spaces = env.spaces if isinstance(sampler, BaseSampler) and sampler.env_kwargs == env.env_kwargs else None
     return Start(runner, experiment, choices.log_dir or f"data/{experiment}", choices, spaces)
@@ -325,15 +327,6 @@ def _with_evaluation(sampler: BaseSampler, changes: Mapping[str, object]) -> Map
         return {"eval_env_overrides": None, **changes}
     own = {**overrides, **entries} if isinstance(overrides, Mapping) else entries
     return {**changes, "eval_env_kwargs": None, "eval_env_overrides": own}
-
-
-def _folder(name: str) -> str:
-    return name.rpartition("ALE/")[2].replace("/", "_").replace(":", "_")
-
-
-def shown(path: Path) -> str:
-    """Return a path as a user would type it here."""
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def usage() -> str:

@@ -109,7 +109,9 @@ class Slots:
         n_cores = self.cores_per_run
         least = self.n_replicas * (self.cpu_per_worker + self.cpu_reserved)
         if self.async_sample:
-            least = max(self.n_samplers, 1) * self.cpu_per_worker + max(1, self.cpu_reserved) * self.n_replicas
+            on_gpus = self.gpu_per_run if self.optim_sample_share_gpu else self.sample_gpu_per_run
+            n_samplers = max(1, on_gpus if self.n_gpu else 0)
+            least = n_samplers * self.cpu_per_worker + max(1, self.cpu_reserved) * self.n_replicas
         if n_cores < least:
             more = f"Give a run {least} of them, by cpu_per_run={least} ({least}cpr in the code)"
             if self.n_gpu:
@@ -152,11 +154,6 @@ class Slots:
     def n_replicas(self) -> int:
         """Processes of a run that learn."""
         return self.gpu_per_run if self.n_gpu else 1
-
-    @property
-    def n_samplers(self) -> int:
-        """GPUs on which the sampler of AsyncRl acts."""
-        return (self.gpu_per_run if self.optim_sample_share_gpu else self.sample_gpu_per_run) if self.n_gpu else 0
 
     @property
     def _gpus_per_run(self) -> int:
@@ -212,17 +209,14 @@ class Slots:
     def affinity(self) -> AnyAffinity:
         """Return the affinity of the slot, see `affinity_from_code`."""
         if self.n_parallel:  # the launcher has left this process its share alone, of cores and of devices
-            return self._share_of_process()
+            machine = Machine.of_this_process()
+            slots = self if machine.has_own_cores else replace(self, set_affinity=0)
+            return _one_or_all(slots._parts(machine.cores, [*range(self.n_replicas)] if self.n_gpu else [None]))
         cores = self.cores()
         gpus: Sequence[int | None] = self.gpus() or [None]
         if self.async_sample:
             return self._async_affinity(cores, gpus)
         return _one_or_all(self._parts(cores, gpus))
-
-    def _share_of_process(self) -> AnyAffinity:
-        machine = Machine.of_this_process()
-        slots = self if machine.has_own_cores else replace(self, set_affinity=0)
-        return _one_or_all(slots._parts(machine.cores, [*range(self.n_replicas)] if self.n_gpu else [None]))
 
     def _parts(self, cores: Sequence[Core], gpus: Sequence[int | None]) -> list[AttrDict]:
         """Return a share of the cores for each GPU, where None stands for a part without."""
