@@ -74,7 +74,7 @@ class ClusterRun(Started):
 
     def __init__(self, slots: ClusterSlots, run: GridRun, script: str, token: str = "", job_id: str = "") -> None:
         self._slots, self._run, self._script = slots, run, script
-        self._files, self._token, self._job_id = JobFiles.of(run), token, job_id
+        self._files, self._token, self._job_id = JobFiles(run), token, job_id
         self._look_at = 0.0
         self._pause = _PAUSE_SECONDS
         self._refusal = ""
@@ -264,7 +264,7 @@ class ClusterSlots:
     def start(self, slot: int, run: GridRun, script: str, inherited: int) -> ClusterRun:
         """Submit a run at its first poll, or go on watching the job that an earlier launcher has submitted for it."""
         run.log_dir.mkdir(parents=True, exist_ok=True)
-        files = JobFiles.of(run)
+        files = JobFiles(run)
         token, job_id = files.read()
         if token and files.exit_code(token) is None:
             owner = files.owner(token)

@@ -22,13 +22,8 @@ class JobFiles:
     record.
     """
 
-    def __init__(self, record: Path) -> None:
-        self._record = record
-
-    @classmethod
-    def of(cls, run: GridRun) -> JobFiles:
-        """Return the files of a run."""
-        return cls(run.log_dir / f"run_{run.run_ID}{JOB_SUFFIX}")
+    def __init__(self, run: GridRun) -> None:
+        self._record = run.log_dir / f"run_{run.run_ID}{JOB_SUFFIX}"
 
     def begin(self, token: str, job_id: str = "", cluster: str = "slurm") -> None:
         """Write the record: before the submission without the job's number, and after it again."""

@@ -61,7 +61,7 @@ class Disk:
         self.folder.mkdir(parents=True)
         (self.folder / "variant_config.json").write_text('{"x": 1}')
         self.run = GridRun(self.folder, 0, "x_1/0")
-        self.files = JobFiles.of(self.run)
+        self.files = JobFiles(self.run)
 
     @property
     def n_starts(self) -> int:
