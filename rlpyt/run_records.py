@@ -190,16 +190,21 @@ def last_row(directory: Path) -> dict[str, str]:
     return {key: value for key, value in rows[-1].items() if key and value} if rows else {}
 
 
+def newest_checkpoint(directory: Path) -> int | None:
+    """Return the steps at the newest checkpoint of a run; None where there is none."""
+    found = [path.parent.name for path in (directory / CHECKPOINTS).glob("*/manifest.json")]
+    return max((int(name) for name in found if name.isdecimal()), default=None)
+
+
 def steps_kept(directory: Path) -> int:
     """Return the steps from which a run would go on: those of its newest checkpoint, or of its last row without any.
 
     -1 stands for a run that would begin anew.
     """
     with contextlib.suppress(OSError, ValueError, OverflowError):
-        folder = directory / CHECKPOINTS
-        if folder.is_dir():
-            whole = [manifest.parent.name for manifest in folder.glob("[0-9]*/manifest.json")]
-            return max((int(name) for name in whole if name.isdecimal()), default=-1)
+        if (directory / CHECKPOINTS).is_dir():
+            steps = newest_checkpoint(directory)
+            return -1 if steps is None else steps
         return int(float(last_row(directory).get(STEPS, -1)))
     return -1
 
@@ -215,10 +220,7 @@ def score_of_run(steps: Sequence[float], values: Sequence[float], fraction: floa
         for step, value in zip(steps, values, strict=True)
         if (step > (1 - fraction) * end or step == end) and math.isfinite(value)
     ]
-    try:
-        return fmean(late) if late else math.nan
-    except OverflowError:  # of numbers near the largest, whose sum is no float
-        return math.fsum(value / len(late) for value in late)
+    return fmean(late) if late else math.nan
 
 
 def _holds(pid: object, directory: Path) -> bool:

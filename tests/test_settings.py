@@ -100,6 +100,7 @@ def test_replace_makes_another_part_with_changes() -> None:
     thing = Thing(3, rate=0.25)
     other = thing.replace(size=4)
     assert (other.size, other.rate, thing.size) == (4, 0.25, 3)
+    assert arguments_of(other) == dict(size=4, rate=0.25), "a default is not given by it"
     with pytest.raises(ValueError, match="Thing: rate is -1; expected above 0"):
         thing.replace(rate=-1)
 
@@ -256,12 +257,6 @@ def test_a_setting_that_a_schedule_is_made_of_may_change_during_a_run():
     algo.eps_steps = 50
     assert algo.hyper(100).pri_beta == pytest.approx(0.6)
     assert algo.hyper(50).eps_schedule == 1.0
-
-
-def test_a_part_with_changes_knows_what_was_given_and_what_is_a_default():
-    changed = DQN(batch_size=16).replace(learning_rate=1e-4)
-    assert arguments_of(changed) == {"batch_size": 16, "learning_rate": 1e-4}
-    assert all_settings(changed) == all_settings(DQN(batch_size=16, learning_rate=1e-4))
 
 
 def test_the_class_that_declares_a_field_is_found_without_its_annotations() -> None:

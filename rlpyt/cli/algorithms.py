@@ -446,32 +446,13 @@ ALGORITHMS: dict[str, Algorithm] = {
     "cmaes": Algorithm(cmaes, NOT_COMPOSITE, "Search without a gradient; its population is evaluated by the sampler."),
 }
 """Algorithm -> its parts for an environment, the actions that it takes, and one line."""
-OTHER_NAMES = {
-    "categorical_dqn": "c51",
-    "catdqn": "c51",
-    "qr_dqn": "qrdqn",
-    "impala": "vtrace",
-    "ddqn": "double_dqn",
-    "cma_es": "cmaes",
-}
-
-
-def _key(name: str) -> str:
-    key = name.lower().replace("-", "_")
-    return OTHER_NAMES.get(key, key)
-
-
-def is_algorithm(name: str) -> bool:
-    """Return whether a name is that of an algorithm, in any of its spellings."""
-    return _key(name) in ALGORITHMS
 
 
 def algorithm(name: str) -> Algorithm:
     """Return an algorithm by its name; the error for another name has the close ones."""
-    if is_algorithm(name):
-        return ALGORITHMS[_key(name)]
-    expected = f"; expected one of {', '.join(ALGORITHMS)}."
-    hint = did_you_mean(_key(name), [*ALGORITHMS, *OTHER_NAMES], expected)
+    if name in ALGORITHMS:
+        return ALGORITHMS[name]
+    hint = did_you_mean(name, ALGORITHMS, f"; expected one of {', '.join(ALGORITHMS)}.")
     raise ValueError(f"there is no algorithm {name!r}{hint} rlpyt algos lists them.")
 
 

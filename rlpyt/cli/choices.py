@@ -122,7 +122,11 @@ def runner_of(chosen: Algorithm, env: Environment, choices: TrainChoices) -> Min
     parts = chosen.make(env)
     by_default = "cpu" if env.kind == "atari" else "serial"
     SamplerCls = SAMPLERS[by_default if choices.sampler_type == "auto" else choices.sampler_type]
-    given: Values = {**parts.sampler, **(_evaluation(env) if choices.evaluate else {})}
+    given: Values = {**parts.sampler}
+    if choices.evaluate and env.has_images:
+        given |= dict(eval_n_envs=2, eval_max_trajectories=10, eval_max_steps=125_000)
+    elif choices.evaluate:
+        given |= dict(eval_n_envs=10, eval_max_trajectories=20)
     n_steps = parts.n_steps if choices.n_steps is None else choices.n_steps
     affinity = affinity_of(choices.device or ("cuda:0" if env.has_images and torch.cuda.is_available() else "cpu"))
     settings: Values = dict(
@@ -147,12 +151,6 @@ def runner_of(chosen: Algorithm, env: Environment, choices: TrainChoices) -> Min
     if choices.replicas is not None:
         return (SyncRlEval if choices.evaluate else SyncRl)(**settings, n_replicas=choices.replicas)
     return (MinibatchRlEval if choices.evaluate else MinibatchRl)(**settings)
-
-
-def _evaluation(env: Environment) -> Values:
-    if env.has_images:
-        return dict(eval_n_envs=2, eval_max_trajectories=10, eval_max_steps=125_000)
-    return dict(eval_n_envs=10, eval_max_trajectories=20)
 
 
 def _compute_settings(

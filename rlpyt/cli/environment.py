@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import FunctionType
 from typing import Literal, TypeAlias
 
 import gymnasium
@@ -108,14 +107,18 @@ def environment(env: str | Callable[..., object], env_kwargs: Kwargs | None = No
         env_kwargs: further arguments.
     """
     kind, EnvCls, given, evaluation = _found(env) if isinstance(env, str) else ("other", env, {}, {})
-    name = env if isinstance(env, str) else _name_of(env)
+    # An object that is neither a class nor a function has the name of its class.
+    name = env if isinstance(env, str) else str(getattr(env, "__name__", type(env).__name__)).strip("<>")
     kwargs = {**given, **(env_kwargs or {})}
     try:
         built = made(EnvCls, kwargs)
     except EnvError as error:
         cause = error.__cause__
         if isinstance(cause, ImportError | gymnasium.error.DependencyNotInstalled):
-            raise ImportError(f"{name} needs a package that is not installed: {cause}{_how(str(cause))}") from error
+            text = str(cause)
+            how = next((how for key, how in INSTALL.items() if key in text.lower()), "")
+            install = f" Install it: {how}." if how and "pip install rlpyt" not in text else ""
+            raise ImportError(f"{name} needs a package that is not installed: {text}{install}") from error
         raise ValueError(str(error)) from error
     built.close()
     spec = gymnasium.registry.get(_id_of(name)) if EnvCls is gymnasium.make else None
@@ -146,11 +149,6 @@ def made(EnvCls: Callable[..., object], env_kwargs: Kwargs, n_envs: int = 1) -> 
     if makes_vector_env(EnvCls):
         return make_vector_env(EnvCls, env_kwargs, range(n_envs))
     return make_env(EnvCls, env_kwargs)
-
-
-def _name_of(EnvCls: Callable[..., object]) -> str:
-    """Return the name of a class or function; that of its class for another object that can be called."""
-    return EnvCls.__name__.strip("<>") if isinstance(EnvCls, type | FunctionType) else type(EnvCls).__name__
 
 
 def _found(name: str) -> tuple[Kind, Callable[..., object], Kwargs, Kwargs]:
@@ -224,8 +222,3 @@ def _unknown(name: str) -> str:
         "dm_control/cheetah-run, or module:name of your own. rlpyt envs lists them. An id that another package "
         "registers when it is imported is written with the package, such as minigrid:MiniGrid-Empty-5x5-v0."
     )
-
-
-def _how(message: str) -> str:
-    extra = next((how for key, how in INSTALL.items() if key in message.lower()), "")
-    return f" Install it: {extra}." if extra and "pip install rlpyt" not in message else ""

@@ -82,7 +82,6 @@ def _part_class(name: str, part: Settings) -> type:
 
 
 def _given(options: Mapping[str, object], settings: Mapping[str, object]) -> Values:
-    """Return the options that are settings and were given."""
     given: Values = {}
     for name, option in options.items():
         if isinstance(option, Given):

@@ -133,7 +133,6 @@ def _takes_render_mode(EnvCls: Callable[..., object]) -> Literal["yes", "perhaps
 
 
 def _episode(trained: Trained, env: EnvAdapter, file: Path | None, seed: int, sample: bool) -> str:
-    """Play one episode; return what is told of it."""
     if file is None:
         (info,) = trained.agent.play(env, seed=seed, deterministic=not sample)
         return f"seed {seed}: return {info.Return:g}, {info.Length} steps"

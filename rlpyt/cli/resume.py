@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 from rlpyt.cli.arguments import Modules, Names, Run, Steps, named
-from rlpyt.cli.named import TRACKERS, recorded_trackers, tracking_of
-from rlpyt.cli.next_steps import next_steps
+from rlpyt.cli.named import recorded_trackers, tracking_of
+from rlpyt.cli.show import commands_at_end
 from rlpyt.cli.trained import reading_records
 from rlpyt.cli.values import Values
-from rlpyt.logging import TensorBoardSink, TrackerSink, Verbosity
-from rlpyt.logging.tracker_sink import RECORD
-from rlpyt.run_records import read_json
+from rlpyt.logging import TensorBoardSink, Verbosity
 from rlpyt.runners import MinibatchRlBase
 from rlpyt.runners.from_params import read_params
 
@@ -41,13 +38,9 @@ def resume(
         group = run.resolve().parent.name
         tracking = tracking_of(track or recorded, params.get("name") or group, group, recorded=not track)
         sinks = tracking.sinks
-        left, _ = read_json(run / RECORD, needed=False)  # of a script, whose record does not hold them
-        for kind in TRACKERS:
-            if kind in left and not any(isinstance(sink, TrackerSink) and sink.kind == kind for sink in sinks):
-                print(f"note: the run was tracked by {kind}, too; --track {kind} goes on there.", file=sys.stderr)
         if tracking.use_summary_writer and "tensorboard" not in recorded:  # else the record lets the run write it
             sinks.append(TensorBoardSink(run))
         runner = MinibatchRlBase.resume(run, trusted=trust, sinks=sinks, verbosity=verbosity, **changes)
     if runner.logger.directory is not None:  # else another process keeps the records
-        print(*next_steps(run, str(run)), sep="\n")
+        print(*commands_at_end(run, str(run)), sep="\n")
     return 0

@@ -9,17 +9,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rlpyt.cli.arguments import Run
-from rlpyt.cli.text import wrapped
+from rlpyt.cli.text import columns, wrapped
 from rlpyt.cli.values import text_of
 from rlpyt.run_records import (
-    CHECKPOINTS,
     PARAMS_FILE,
+    PROGRESS_FILE,
     STATUS_FILE,
+    STEPS,
     VARIANT_FILE,
     Json,
     in_order,
     job_of,
     last_row,
+    newest_checkpoint,
     printable,
     read_json,
     run_directories,
@@ -28,15 +30,15 @@ from rlpyt.run_records import (
 )
 from rlpyt.slurm import states_of
 
-STEPS = "Diagnostics/CumSteps"
 RETURN = "ReturnAverage"
 NO_JOBS: Mapping[Path, str] = {}
 PARTS = ("algo", "agent", "sampler")
 UNKNOWN = object()
 """Recorded value that has no short text, such as a model."""
 _TOLD = (
-    *("n_steps", "seed", "EnvCls", "env_kwargs", "eval_env_kwargs", "eval_env_overrides", "affinity", "settings"),
+    *("n_steps", "seed", "EnvCls", "env_kwargs", "affinity", "settings", *PARTS),
     *("log_interval_steps", "checkpoint_interval_steps", "checkpoint_interval_minutes"),
+    *("sampler.batch_T", "sampler.batch_B"),
 )
 """Settings that the first lines tell, or that say nothing about what was learned."""
 
@@ -73,8 +75,7 @@ def run_lines(directory: Path, jobs: Mapping[Path, str] = NO_JOBS) -> list[str]:
         facts["record"] = note
     settings = _changed_settings(params)
     if settings:
-        is_told = "at_default" in _dict(params, "runner")  # which earlier versions did not record
-        facts["settings"] = "those that differ from their defaults:" if is_told else "all that are recorded:"
+        facts["settings"] = "those that differ from their defaults:"
     width = max(map(len, facts)) + 2
     lines = [str(directory), ""]
     for name, text in facts.items():
@@ -85,7 +86,6 @@ def run_lines(directory: Path, jobs: Mapping[Path, str] = NO_JOBS) -> list[str]:
 
 
 def _what(params: Json) -> dict[str, str]:
-    """Return what a run was."""
     record = _dict(params, "runner")
     settings = _dict(record, "settings")
     if not settings:
@@ -103,17 +103,14 @@ def _what(params: Json) -> dict[str, str]:
 
 
 def _where(directory: Path, params: Json) -> dict[str, str]:
-    """Return where a run stands."""
     state, note = run_status(directory)
     record, _ = read_json(directory / STATUS_FILE)
-    times = [f"started {_time(record['started'])}"] if "started" in record else []
+    times = [f"started {str(record['started'])[:16].replace('T', ' ')}"] if "started" in record else []
     seconds = record.get("seconds")
     times += [f"ended after {_duration(seconds)}"] if isinstance(seconds, int | float) else []
     row = last_row(directory)
     facts = {"status": ", ".join([state, *times]) + (f" ({note.splitlines()[0]})" if note else "")}
-    planned = _dict(params, "plan").get("steps")
-    of = f" of {_number(planned)}" if planned is not None else ""
-    facts["steps"] = f"{_number(row[STEPS]) if STEPS in row else 'none yet'}{of}"
+    facts["steps"] = _steps(row, params)
     if RETURN in row:
         facts["return"] = f"{_number(row[RETURN])} at the newest row of the log"
     trackers = params.get("track")
@@ -124,11 +121,10 @@ def _where(directory: Path, params: Json) -> dict[str, str]:
     return facts
 
 
-def newest_checkpoint(directory: Path) -> int | None:
-    """Return the steps at the newest checkpoint of a run; None where there is none."""
-    found = [path.parent.name for path in (directory / CHECKPOINTS).glob("*/manifest.json")]
-    steps = [int(name) for name in found if name.isdecimal()]
-    return max(steps, default=None)
+def _steps(row: Mapping[str, str], params: Json) -> str:
+    planned = _dict(params, "plan").get("steps")
+    of = f" of {_number(planned)}" if planned is not None else ""
+    return f"{_number(row[STEPS]) if STEPS in row else 'none yet'}{of}"
 
 
 def _next_steps(directory: Path, params: Json) -> list[str]:
@@ -140,6 +136,24 @@ def _next_steps(directory: Path, params: Json) -> list[str]:
         lines.append(f"go on:        rlpyt resume {path}{longer}{trust}")
     if "settings" in _dict(params, "runner"):  # that of rlpyt 0.1 has none
         lines.append(f"start again:  rlpyt train {path}{trust}")
+    return lines
+
+
+def commands_at_end(directory: Path, path: str) -> list[str]:
+    """Return lines with the commands that show a run which has ended, film its agent and draw its curves.
+
+    What a command lacks, such as a package or an environment that draws itself, it says itself. `path` is the directory
+    as a user would type it.
+    """
+    from rlpyt.envs.video import has_display  # imports torch, which `show` does without
+
+    run = shlex.quote(path)
+    lines = [f"What it was: rlpyt show {run}"]
+    if any(directory.glob("*.pkl")) or newest_checkpoint(directory) is not None:
+        video = "" if has_display() else f" --video {shlex.quote(path.rstrip('/') + '.mp4')}"
+        lines.append(f"How it acts: rlpyt play {run}{video}{trust_options(read_json(directory / PARAMS_FILE)[0])}")
+    if (directory / PROGRESS_FILE).exists():
+        lines.append(f"How it learned: rlpyt plot {run}")
     return lines
 
 
@@ -161,7 +175,6 @@ def _modules(recorded: object) -> set[str]:
 
 
 def _changed_settings(params: Json) -> dict[str, str]:
-    """Return the settings that differ from their defaults, by their places."""
     record = _dict(params, "runner")
     changed = dict(_changed(record, ""))
     for part in PARTS:
@@ -171,23 +184,17 @@ def _changed_settings(params: Json) -> dict[str, str]:
 
 def _changed(record: Mapping[str, object], prefix: str) -> Iterator[tuple[str, str]]:
     at_default = record.get("at_default")
+    left_out = {*_TOLD, *(map(str, at_default) if isinstance(at_default, list) else ())}
     for name, recorded in _dict(record, "settings").items():
-        value = _plain(recorded)
-        if isinstance(at_default, list) and name in at_default:
+        if {name, f"{prefix}{name}"} & left_out or "state_dict" in name:
             continue
-        if name == "hooks":
-            if isinstance(recorded, list) and recorded:
-                yield name, ", ".join(map(_hook, recorded))
-            continue
-        if name in _TOLD or (not prefix and name in PARTS) or value is UNKNOWN or "state_dict" in name:
-            continue
-        if prefix == "sampler." and name in ("batch_T", "batch_B"):
-            continue
-        yield f"{prefix}{name}", text_of(value)
+        if name == "hooks" and isinstance(recorded, list):
+            yield name, ", ".join(map(_hook, recorded))
+        elif (value := _plain(recorded)) is not UNKNOWN:
+            yield f"{prefix}{name}", text_of(value)
 
 
 def _hook(recorded: object) -> str:
-    """Return a hook as the command line names it."""
     record = recorded if isinstance(recorded, dict) else {}
     settings = dict(_changed(record, ""))
     brackets = f"({','.join(f'{name}={value}' for name, value in settings.items())})" if settings else ""
@@ -222,19 +229,8 @@ def _environment(record: Mapping[str, object]) -> str:
     made_by = _name(_dict(record, "EnvCls").get("name", "?"))
     if not isinstance(kwargs, dict):
         return made_by
-    own = _own_of_evaluation(record, kwargs)
     name = str(kwargs.pop("id", kwargs.pop("game", made_by)))
-    told = f"{name} ({text_of(kwargs)})" if kwargs else name
-    return f"{told}, evaluated with {text_of(own)}" if own else told
-
-
-def _own_of_evaluation(record: Mapping[str, object], train: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments in which evaluation differs from training; see `BaseSampler.evaluation_kwargs`."""
-    whole, own = _plain(record.get("eval_env_kwargs")), _plain(record.get("eval_env_overrides"))
-    if not isinstance(whole, dict):
-        return own if isinstance(own, dict) else {}
-    left_out = {key: "its default" for key in train if key not in whole}
-    return {key: value for key, value in whole.items() if key not in train or train[key] != value} | left_out
+    return f"{name} ({text_of(kwargs)})" if kwargs else name
 
 
 # ---- a grid ----
@@ -245,22 +241,18 @@ def grid_lines(folder: Path, directories: Sequence[Path], jobs: Mapping[Path, st
     states = Counter(map(_state, directories))
     head = ("run", "status", "steps", "return", *(["job"] if jobs else []))
     rows = [head, *((*_row(run, folder), jobs.get(run, ""))[: len(head)] for run in directories)]
-    columns = list(zip("<<>><", (max(map(len, cells)) for cells in zip(*rows, strict=True)), strict=False))
-    lines = ["  ".join(f"{x:{side}{n}}" for x, (side, n) in zip(row, columns, strict=True)).rstrip() for row in rows]
     told = ", ".join(f"{n} {state}" for state, n in states.items())
     is_grid = any((directory.parent / VARIANT_FILE).exists() for directory in directories)
     hint = ["go on: start the grid again with the same command"] if is_grid and set(states) - {"finished"} else []
     hint += [f"one of them: rlpyt show {shlex.quote(str(run))}" for run in directories if run.is_dir()][:1]
     runs = "1 run" if len(directories) == 1 else f"{len(directories)} runs"
-    return [str(folder), "", *lines, "", f"{runs}: {told}", *hint]
+    return [str(folder), "", *columns(rows).split("\n"), "", f"{runs}: {told}", *hint]
 
 
 def _row(directory: Path, folder: Path) -> tuple[str, str, str, str]:
     params, _ = read_json(directory / PARAMS_FILE)
-    row, planned = last_row(directory), _dict(params, "plan").get("steps")
-    of = f" of {_number(planned)}" if planned is not None else ""
-    steps = f"{_number(row[STEPS])}{of}" if STEPS in row else "none yet"
-    return str(directory.relative_to(folder)), _state(directory), steps, _number(row.get(RETURN, ""))
+    row = last_row(directory)
+    return str(directory.relative_to(folder)), _state(directory), _steps(row, params), _number(row.get(RETURN, ""))
 
 
 def _state(directory: Path) -> str:
@@ -304,10 +296,6 @@ def _number(value: object) -> str:
         return f"{float(str(value)):,.6g}" if abs(float(str(value))) < 1e6 else f"{float(str(value)):,.0f}"
     except ValueError:
         return str(value)
-
-
-def _time(text: object) -> str:
-    return str(text)[:16].replace("T", " ")
 
 
 def _duration(seconds: float) -> str:

@@ -82,5 +82,4 @@ def _value(text: str, hint: object) -> object:
 
 
 def _text(text: str) -> str:
-    """Return a text without its quotes."""
     return str(value_of(text, frozenset([str])))

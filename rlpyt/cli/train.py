@@ -13,7 +13,7 @@ import tyro
 
 from rlpyt.agents import BaseAgent
 from rlpyt.algos import RlAlgorithm
-from rlpyt.cli.algorithms import ALGORITHMS, algorithm, check_fits, is_algorithm
+from rlpyt.cli.algorithms import ALGORITHMS, algorithm, check_fits
 from rlpyt.cli.arguments import joined
 from rlpyt.cli.choices import (
     AgainChoices,
@@ -27,9 +27,9 @@ from rlpyt.cli.choices import (
 from rlpyt.cli.environment import Environment, environment
 from rlpyt.cli.main import is_of_library
 from rlpyt.cli.named import Tracking, recorded_trackers, tracking_of, with_hooks
-from rlpyt.cli.next_steps import next_steps
 from rlpyt.cli.options import PARTS, changes_of, options_class, values_for
 from rlpyt.cli.settings_file import SettingsFile, taken_from
+from rlpyt.cli.show import commands_at_end
 from rlpyt.cli.text import paragraphs
 from rlpyt.cli.trained import reading_records, spaces_of
 from rlpyt.cli.values import Values
@@ -80,7 +80,9 @@ def train(arguments: Sequence[str]) -> int:
     except RunDirectoryError as error:
         raise ValueError(str(error)) from error
     if directory is not None:
-        print(*next_steps(directory, shown(directory)), sep="\n")
+        here = Path.cwd()
+        path = directory.relative_to(here) if directory.is_relative_to(here) else directory
+        print(*commands_at_end(directory, str(path)), sep="\n")
     return 0
 
 
@@ -168,7 +170,7 @@ def start_of(arguments: Sequence[str]) -> Start:
     arguments, file = taken_from(arguments)
     first = arguments[0]
     is_folder = Path(first).is_dir()
-    if first.endswith(".json") or (is_folder and not is_algorithm(first)):
+    if first.endswith(".json") or (is_folder and first not in ALGORITHMS):
         return _again(first, arguments[1:], file)
     chosen = algorithm(first)
     stand_in = STAND_IN["discrete" if "discrete" in chosen.actions else "continuous"]
@@ -199,7 +201,7 @@ def new_start(name: str, env: Environment, choices: TrainChoices, change: Change
     chosen = algorithm(name)
     check_fits(name, chosen, env)
     runner = _chosen(change(runner_of(chosen, env, choices)), choices)
-    experiment = f"{name}_{_folder(env.name)}"
+    experiment = f"{name}_{env.name.rpartition('ALE/')[2].replace('/', '_').replace(':', '_')}"
     sampler = vars(runner)["sampler"]
     spaces = env.spaces if isinstance(sampler, BaseSampler) and sampler.env_kwargs == env.env_kwargs else None
     return Start(runner, experiment, choices.log_dir or f"data/{experiment}", choices, spaces)
@@ -316,34 +318,15 @@ def updated(runner: MinibatchRlBase, changes: Values) -> MinibatchRlBase:
         raise ValueError(str(error.args[0]).removeprefix("update_config: ")) from error
 
 
-def _with_evaluation(base: BaseSampler, changes: Mapping[str, object]) -> Mapping[str, object]:
-    """Return changes of a sampler, after which evaluation follows training in all that it has not of its own.
-
-    Evaluation has of its own the arguments in which it has differed so far, and those that the changes name: on the
-    command line a dictionary changes some entries of the old one.
-    """
-    asked = {name: changes[name] for name in ("eval_env_kwargs", "eval_env_overrides") if name in changes}
-    train, evaluation = base.env_kwargs or {}, base.evaluation_kwargs
-    if not (asked or "env_kwargs" in changes) or not train.keys() <= evaluation.keys():
-        return changes  # overrides cannot say that evaluation lacks an argument of training
-    if asked and not any(asked.values()):  # None is as training, and {} is without arguments
+def _with_evaluation(sampler: BaseSampler, changes: Mapping[str, object]) -> Mapping[str, object]:
+    """Return changes of a sampler in which `eval_env_kwargs` names the entries that differ from training."""
+    if "eval_env_kwargs" not in changes or sampler.eval_env_kwargs is not None:
+        return changes
+    entries, overrides = changes["eval_env_kwargs"], changes.get("eval_env_overrides")
+    if not isinstance(entries, Mapping) or not entries:  # None is as training, and {} is without arguments
         return {"eval_env_overrides": None, **changes}
-    # By their texts: a value may be an array, which has no one answer to !=.
-    own = {key: value for key, value in evaluation.items() if key not in train or repr(train[key]) != repr(value)}
-    whole = base.replace(eval_env_kwargs=evaluation, eval_env_overrides=None)
-    for entries in asked.values():
-        named = update_config(whole, {"eval_env_kwargs": entries}).evaluation_kwargs
-        own |= {key: named[key] for key in entries or {}}  # type: ignore[attr-defined]
-    return {**changes, "eval_env_kwargs": None, "eval_env_overrides": own or None}
-
-
-def _folder(name: str) -> str:
-    return name.rpartition("ALE/")[2].replace("/", "_").replace(":", "_")
-
-
-def shown(path: Path) -> str:
-    """Return a path as a user would type it here."""
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+    own = {**overrides, **entries} if isinstance(overrides, Mapping) else entries
+    return {**changes, "eval_env_kwargs": None, "eval_env_overrides": own}
 
 
 def usage() -> str:

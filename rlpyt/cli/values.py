@@ -10,6 +10,7 @@ from collections.abc import Iterable as IterableABC
 from collections.abc import Mapping as MappingABC
 from collections.abc import Sequence as SequenceABC
 from contextlib import suppress
+from itertools import pairwise
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 Values: TypeAlias = dict[str, Any]
@@ -214,6 +215,7 @@ def _simple(text: str, kinds: frozenset[type] = _ALL) -> object:
     return _NOT
 
 
+_ZERO = "\0"
 # A text in quotes, which begins a value and ends it.
 _QUOTED = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'[^']*')(?=\s*(?:[,:\])}]|$))""")
 
@@ -237,41 +239,34 @@ def inner_value(text: str) -> object:
 
 def split(text: str) -> list[str]:
     """Split at the commas outside of quotes, and of brackets that match."""
-    parts, place, ends = [""], 0, _ends(text)
-    while place < len(text):
-        end = max(ends.get(place, place), place)
-        if text[place] == ",":
-            parts.append("")
-        else:
-            parts[-1] += text[place : end + 1]
-        place = end + 1
-    return parts
+    commas = [place for place, sign in enumerate(_masked(text)) if sign == ","]
+    return [text[a + 1 : b] for a, b in pairwise([-1, *commas, len(text)])]
 
 
-def _ends(text: str) -> dict[int, int]:
-    """Return where each quote and bracket begins and ends; -1 is the other side of a bracket that has none.
+def _masked(text: str) -> str:
+    """Return a text with zeros in the place of quotes, and of brackets that match, with all that is inside.
 
     A quote begins a value, so that an apostrophe in a word is none.
     """
-    found: dict[int, int] = {}
-    opened: list[int] = []
+    signs, opened = list(text), list[int]()
     place, before = 0, ","
     while place < len(text):
         quoted = _QUOTED.match(text, place) if before in ",=:[({" else None
-        if quoted:
-            found[place] = quoted.end() - 1
-        elif text[place] in "[({":
+        start, end = place, quoted.end() if quoted else place + 1
+        if text[place] in "[({":
             opened.append(place)
-        elif text[place] in "])}":
-            found[opened.pop() if opened else -1] = place
+        is_closed = text[place] in "])}" and len(opened) > 0
+        if is_closed:
+            start = opened.pop()
+        if quoted or is_closed:
+            signs[start:end] = _ZERO * (end - start)
         before = before if text[place].isspace() else text[place]
-        place = quoted.end() if quoted else place + 1
-    return found | dict.fromkeys(opened, -1)
+        place = end
+    return "".join(signs)
 
 
 def _check_brackets(text: str) -> None:
-    ends = _ends(text)
-    if -1 in (*ends, *ends.values()):
+    if set(_masked(text)) & set("[](){}"):
         raise ValueError(f"got {text!r}, whose brackets do not match. If it is a text, quote it: '\"{text}\"'.")
 
 
@@ -280,8 +275,7 @@ def _is_prose(text: str) -> bool:
     if not re.search(r"[^\W\d]", text) or not re.search(r"\s", text.strip()):
         return False
     if text[0] in "[({":
-        end = _ends(text)[0]
-        return end != -1 and re.match(r"\s+\w", text[end + 1 :]) is not None
+        return re.match(rf"{_ZERO}+\s+\w", _masked(text)) is not None
     # A part between commas that is neither a number nor a value between brackets or quotes is a word.
     parts = [part.strip() for part in split(text)]
     return any(part and _simple(part) is _NOT and part[0] not in "[({\"'" for part in parts)

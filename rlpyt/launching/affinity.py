@@ -107,23 +107,19 @@ class Slots:
                 f"{self.n_cpu_core} cores, which else are hyper-threads of each other. Take 0, or quick_affinity_code."
             )
         n_cores = self.cores_per_run
-        least = self.cpu_per_worker + self.cpu_reserved * self.n_replicas
+        least = self.n_replicas * (self.cpu_per_worker + self.cpu_reserved)
         if self.async_sample:
-            least = max(self.n_samplers, 1) * self.cpu_per_worker + max(1, self.cpu_reserved) * self.n_replicas
-        elif self.n_replicas > 1:
-            least = self.n_replicas * (self.cpu_per_worker + self.cpu_reserved)
+            on_gpus = self.gpu_per_run if self.optim_sample_share_gpu else self.sample_gpu_per_run
+            n_samplers = max(1, on_gpus if self.n_gpu else 0)
+            least = n_samplers * self.cpu_per_worker + max(1, self.cpu_reserved) * self.n_replicas
         if n_cores < least:
+            more = f"Give a run {least} of them, by cpu_per_run={least} ({least}cpr in the code)"
+            if self.n_gpu:
+                more = f"Name {least * self.n_slots} cores (n_cpu_core), or fewer GPUs (n_gpu) or runs on each"
             raise ValueError(
                 f"{self._who}: there are {n_cores} cores for a run; expected at least {least}, for its workers and the "
-                f"processes that learn. {self._more_cores(least)}, or take fewer cores for each part."
+                f"processes that learn. {more}, or take fewer cores for each part."
             )
-
-    def _more_cores(self, n_cores: int) -> str:
-        """Return what gives each run so many cores, in a sentence without its end."""
-        if not self.n_gpu:
-            return f"Give a run more of them, by cpu_per_run={n_cores} ({n_cores}cpr in the code)"
-        n = n_cores * self.n_slots
-        return f"Name {n} cores (n_cpu_core) if the machine has them, or fewer GPUs (n_gpu) or runs on each"
 
     # ---- the code ----
 
@@ -158,11 +154,6 @@ class Slots:
     def n_replicas(self) -> int:
         """Processes of a run that learn."""
         return self.gpu_per_run if self.n_gpu else 1
-
-    @property
-    def n_samplers(self) -> int:
-        """GPUs on which the sampler of AsyncRl acts."""
-        return (self.gpu_per_run if self.optim_sample_share_gpu else self.sample_gpu_per_run) if self.n_gpu else 0
 
     @property
     def _gpus_per_run(self) -> int:
@@ -218,17 +209,14 @@ class Slots:
     def affinity(self) -> AnyAffinity:
         """Return the affinity of the slot, see `affinity_from_code`."""
         if self.n_parallel:  # the launcher has left this process its share alone, of cores and of devices
-            return self._share_of_process()
+            machine = Machine.of_this_process()
+            slots = self if machine.has_own_cores else replace(self, set_affinity=0)
+            return _one_or_all(slots._parts(machine.cores, [*range(self.n_replicas)] if self.n_gpu else [None]))
         cores = self.cores()
         gpus: Sequence[int | None] = self.gpus() or [None]
         if self.async_sample:
             return self._async_affinity(cores, gpus)
         return _one_or_all(self._parts(cores, gpus))
-
-    def _share_of_process(self) -> AnyAffinity:
-        machine = Machine.of_this_process()
-        slots = self if machine.has_own_cores else replace(self, set_affinity=0)
-        return _one_or_all(slots._parts(machine.cores, [*range(self.n_replicas)] if self.n_gpu else [None]))
 
     def _parts(self, cores: Sequence[Core], gpus: Sequence[int | None]) -> list[AttrDict]:
         """Return a share of the cores for each GPU, where None stands for a part without."""
@@ -284,57 +272,20 @@ def _shares(cores: Sequence[Core], n: int) -> list[Sequence[Core]]:
     return [shared_cores(cores, i, n) for i in range(n)]
 
 
-def encode_affinity(
-    n_cpu_core: int = 1,
-    n_gpu: int = 0,
-    contexts_per_gpu: int = 1,
-    gpu_per_run: int = 1,
-    cpu_per_run: int = 1,
-    cpu_per_worker: int = 1,
-    cpu_reserved: int = 0,
-    hyperthread_offset: int | None = None,
-    n_socket: int | None = None,
-    run_slot: int | None = None,
-    async_sample: bool = False,
-    sample_gpu_per_run: int = 0,
-    optim_sample_share_gpu: bool = False,
-    alternating: bool = False,
-    set_affinity: bool = True,
-) -> str:
-    """Return the code of a machine's run slots, from numbers that are those of `Slots`.
-
-    Of the numbers that may be None, `hyperthread_offset` is read from this machine then (0 leaves the second
-    hyper-threads out), `n_socket` is 1, and `run_slot` stands for the code of all slots.
+def encode_affinity(n_cpu_core: int = 1, n_gpu: int = 0, **numbers: int | None) -> str:
+    """Return the code of a machine's run slots, from numbers that are those of `Slots`; None is the default.
 
     Raises:
         ValueError: if runs cannot share the machine so.
+        TypeError: if `Slots` has no such number.
     """
-    offset = hyperthread_offset
-    if offset is None:
-        found = Machine.of_this_process().hyperthread_offset
-        offset = found if found >= n_cpu_core else 0  # cores whose hyper-threads follow each other have no one offset
-    return Slots(
-        run_slot=-1 if run_slot is None else run_slot,
-        n_cpu_core=n_cpu_core,
-        n_gpu=n_gpu,
-        contexts_per_gpu=contexts_per_gpu,
-        gpu_per_run=gpu_per_run,
-        cpu_per_run=cpu_per_run,
-        cpu_per_worker=cpu_per_worker,
-        hyperthread_offset=offset,
-        n_socket=n_socket or 1,
-        cpu_reserved=cpu_reserved,
-        async_sample=int(async_sample),
-        sample_gpu_per_run=sample_gpu_per_run,
-        optim_sample_share_gpu=int(optim_sample_share_gpu),
-        alternating=int(alternating),
-        set_affinity=int(set_affinity),
-    ).code
+    given = {name: int(x) if isinstance(x, bool) else x for name, x in numbers.items() if x is not None}
+    return Slots(n_cpu_core=n_cpu_core, n_gpu=n_gpu, **given).code
 
 
 def make_affinity(run_slot: int = 0, **numbers: int) -> AnyAffinity:
     """Return the affinity of one run, as a runner takes it; the numbers are those of `encode_affinity`."""
-    return affinity_from_code(encode_affinity(run_slot=run_slot, **numbers))  # type: ignore[arg-type]  # or a bool
+    return affinity_from_code(encode_affinity(**numbers, run_slot=run_slot))
 
 
 def affinity_from_code(run_slot_affinity_code: str) -> AnyAffinity:

@@ -16,7 +16,6 @@ from rlpyt.launching.back_end import RunRefused, Started
 from rlpyt.launching.grid import GridRun
 from rlpyt.launching.job import RunOfJob
 from rlpyt.launching.job_files import JobFiles
-from rlpyt.logging.files import MAY_PASS
 from rlpyt.logging.run_directory import PREEMPTED
 from rlpyt.slurm import JobState, Slurm
 from rlpyt.utils.checks import whole_number
@@ -75,7 +74,7 @@ class ClusterRun(Started):
 
     def __init__(self, slots: ClusterSlots, run: GridRun, script: str, token: str = "", job_id: str = "") -> None:
         self._slots, self._run, self._script = slots, run, script
-        self._files, self._token, self._job_id = JobFiles.of(run), token, job_id
+        self._files, self._token, self._job_id = JobFiles(run), token, job_id
         self._look_at = 0.0
         self._pause = _PAUSE_SECONDS
         self._refusal = ""
@@ -206,8 +205,7 @@ class ClusterRun(Started):
 
         with suppress(OSError):
             self._files.claim(self._token, "")
-        may_pass = isinstance(error, FailedJobError) and not _FOR_GOOD.search(str(error))  # what sbatch says
-        if not may_pass and not (isinstance(error, OSError) and error.errno in MAY_PASS):
+        if not isinstance(error, FailedJobError) or _FOR_GOOD.search(str(error)):  # what sbatch says
             raise RunRefused(f"the job was not submitted: {error}") from error
         if not self._refusal:
             self._run.note(f"The job was not submitted, and is tried again: {error}")
@@ -266,7 +264,7 @@ class ClusterSlots:
     def start(self, slot: int, run: GridRun, script: str, inherited: int) -> ClusterRun:
         """Submit a run at its first poll, or go on watching the job that an earlier launcher has submitted for it."""
         run.log_dir.mkdir(parents=True, exist_ok=True)
-        files = JobFiles.of(run)
+        files = JobFiles(run)
         token, job_id = files.read()
         if token and files.exit_code(token) is None:
             owner = files.owner(token)

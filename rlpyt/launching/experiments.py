@@ -17,7 +17,6 @@ from rlpyt.launching.back_end import BackEnd, Launched, RunRefused, SlotLost, St
 from rlpyt.launching.grid import Progress, held_grid, runs_of_grid, save_grid
 from rlpyt.launching.local import LocalSlots, script_path
 from rlpyt.launching.table import GridTable
-from rlpyt.logging.files import MAY_PASS
 from rlpyt.logging.run_directory import PREEMPTED
 from rlpyt.utils.checks import whole_number
 from rlpyt.utils.worker_main import STOP_SIGNALS
@@ -27,8 +26,6 @@ _KILL_SECONDS = 30.0
 """Time from the second signal to SIGKILL."""
 _SAVE_SECONDS = 120.0
 """Time from the SIGTERM of a run that ends early to SIGKILL."""
-_DISK_SECONDS = 10.0
-"""Time until a run is started that the disk kept from its start."""
 EARLY_ENDS = ("pruned", "dropped")
 """States of runs that the source has ended: by its pruner, or as another run of the trial has failed."""
 
@@ -134,7 +131,6 @@ class Queue:
         self._signals: list[int] = []
         self._passed_on = 0
         self._kill_at: float | None = None
-        self._disk_waits = 0.0
 
     def work(self) -> None:
         """Run until no run is left, or until it was stopped."""
@@ -177,23 +173,14 @@ class Queue:
         return is_running or bool(self._free and not self._signals and self._source.has_more())
 
     def _fill_slots(self) -> None:
-        if time.monotonic() < self._disk_waits:
-            return
         while self._free and not self._signals and (run := self._source.take()) is not None:
             run.slot = self._free.popleft()
             run.progress = run.progress or Progress(run.run.steps_kept())
             try:
                 run.process = self._back_end.start(run.slot, run.run, self._script, run.lock)
-            except RunRefused as refused:
+            except (RunRefused, OSError) as refused:  # the disk is full, say: the others go on
                 self._fail(run, refused)
                 continue
-            except OSError as error:
-                if error.errno not in MAY_PASS:
-                    raise
-                # A full disk or a network folder keeps it from its start; the others go on meanwhile.
-                self._table.say(f"{run.run.name} cannot start yet: {error}. It is tried again in {_DISK_SECONDS:g} s.")
-                self._disk_waits = time.monotonic() + _DISK_SECONDS
-                return self._let_go(run, goes_on=True)
             run.state, run.started = "queued", time.monotonic()
             self._look_at(run)
 
@@ -261,7 +248,7 @@ class Queue:
             run.state = "failed"
         return goes_on
 
-    def _fail(self, run: Launched, refused: RunRefused) -> None:
+    def _fail(self, run: Launched, refused: RunRefused | OSError) -> None:
         """Take a run for failed, whatever retries are left."""
         self._table.say(f"{run.run.name}: {refused}")
         if run.state not in EARLY_ENDS:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlpyt.launching.variants import check_grid, comparable, load_variant, save_variant
+from rlpyt.launching.variants import check_grid, json_of, load_variant, save_variant
 from rlpyt.logging.files import lock_file, open_lock, open_to_append
 from rlpyt.logging.run_directory import PREEMPTED
 from rlpyt.run_records import VARIANT_FILE, last_row, run_status, steps_kept
@@ -143,7 +143,7 @@ def _check_same(variant: Mapping[str, object], log_dir: Path) -> None:
     if not (log_dir / VARIANT_FILE).exists():
         return
     before = load_variant(log_dir)
-    if comparable(before, log_dir) != comparable(variant, log_dir):
+    if json_of(before, log_dir) != json_of(variant, log_dir):
         raise ValueError(
             f"A grid: {log_dir} has runs of the variant {before!r:.300}; got {dict(variant)!r:.300}. Choose another "
             "experiment_title or dir_name, or remove that folder."

@@ -39,10 +39,6 @@ class RunOfJob:
         self._end: float | None = None
         self._is_queued_again = False
 
-    def __reduce__(self) -> tuple[type[RunOfJob], tuple[str, GridRun, JobFiles, str]]:
-        """Return what a job is made of again: it may wait for days, and meet a newer version of this class."""
-        return RunOfJob, (self._script, self._run, self._files, self._token)
-
     def __call__(self) -> int:
         """Run; return 0 if the run has finished, or was stopped by the launcher, and else exit with its code."""
         from submitit import JobEnvironment

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlpyt.logging.files import remove_file, write_json
-from rlpyt.run_records import JOB_SUFFIX, Json, job_file, job_of, read_json
+from rlpyt.run_records import JOB_SUFFIX, Json, job_file, read_json
 
 if TYPE_CHECKING:
     from rlpyt.launching.grid import GridRun, Progress
@@ -22,13 +22,8 @@ class JobFiles:
     record.
     """
 
-    def __init__(self, record: Path) -> None:
-        self._record = record
-
-    @classmethod
-    def of(cls, run: GridRun) -> JobFiles:
-        """Return the files of a run."""
-        return cls(run.log_dir / f"run_{run.run_ID}{JOB_SUFFIX}")
+    def __init__(self, run: GridRun) -> None:
+        self._record = run.log_dir / f"run_{run.run_ID}{JOB_SUFFIX}"
 
     def begin(self, token: str, job_id: str = "", cluster: str = "slurm") -> None:
         """Write the record: before the submission without the job's number, and after it again."""
@@ -96,9 +91,3 @@ class JobFiles:
 
     def _read(self, token: str, name: str) -> Json:
         return read_json(self._file(token, name))[0]
-
-
-def job_at_work(run: GridRun) -> str:
-    """Return the number of SLURM's job that has a run, as far as its files tell; "" for none."""
-    token, _ = JobFiles.of(run).read()
-    return job_of(run.directory) if token and JobFiles.of(run).exit_code(token) is None else ""

@@ -14,12 +14,10 @@ from functools import partial
 from pathlib import Path
 
 from rlpyt.launching.affinity import Slots
-from rlpyt.launching.back_end import RunRefused, Started
+from rlpyt.launching.back_end import Started
 from rlpyt.launching.grid import GridRun
-from rlpyt.launching.job_files import job_at_work
 from rlpyt.launching.machine import Machine, shared_cores
 from rlpyt.logging.files import open_to_append
-from rlpyt.slurm import states_of
 from rlpyt.utils.processes import available_cpus
 from rlpyt.utils.worker_main import CORES, PR_SET_PDEATHSIG, STOP_SIGNALS
 
@@ -92,8 +90,7 @@ class LocalSlots:
         return replace(self._all, run_slot=slot)
 
     def start(self, slot: int, run: GridRun, script: str, inherited: int) -> LocalRun:
-        """Start a run, unless a job of SLURM has it."""
-        _refuse_run_of_a_job(run)
+        """Start a run."""
         code, cpus = self._slot(slot).code, self.cpus(slot) if self._all.set_affinity else []
         run.log_dir.mkdir(parents=True, exist_ok=True)
         return LocalRun(start_process(run, script, code, self._environment(slot), partial(_prepare, cpus), inherited))
@@ -112,16 +109,6 @@ class LocalSlots:
         if self._set_egl_device and gpus:
             changes |= {"EGL_DEVICE_ID": gpus[0], "MUJOCO_EGL_DEVICE_ID": gpus[0]}
         return changes
-
-
-def _refuse_run_of_a_job(run: GridRun) -> None:
-    job_id = job_at_work(run)
-    state = (states_of([job_id]) or {}).get(job_id) if job_id else None
-    if state is not None and not state.is_over:
-        raise RunRefused(
-            f"SLURM's job {job_id} has this run ({state}), which an earlier launch has submitted. Wait for its end, "
-            f"launch on the cluster again, or cancel it: scancel {job_id}."
-        )
 
 
 def _prepare(cpus: Sequence[int]) -> None:

@@ -55,12 +55,6 @@ class Machine:
         devices = tuple((visible_gpus() or [*map(str, range(n_devices))])[:n_devices])
         return cls(tuple(cores[:n_cores]), devices, has_own_cores())
 
-    @property
-    def hyperthread_offset(self) -> int:
-        """Difference of the numbers of a core's two hyper-threads, as codes of affinities have it; 0 without them."""
-        offsets = {core.cpus[1] - core.cpus[0] for core in self.cores if len(core.cpus) > 1}
-        return offsets.pop() if len(offsets) == 1 else 0
-
 
 def shared_cores(cores: Sequence[Core], slot: int, n_slots: int) -> Sequence[Core]:
     """Return the cores of a slot that shares a machine: as many as another, so that runs are alike; one at least."""

@@ -22,7 +22,6 @@ from rlpyt.launching.back_end import RunRefused, SlotLost, Started
 from rlpyt.launching.grid import WAIT_SECONDS, GridRun, take_lock
 from rlpyt.launching.local import LocalSlots
 from rlpyt.launching.machine import Machine
-from rlpyt.logging.files import MAY_PASS
 from rlpyt.logging.run_directory import PREEMPTED
 from rlpyt.run_records import VARIANT_FILE
 from rlpyt.utils.calls import Call, CallServer, R, call
@@ -110,8 +109,6 @@ class NodeSlots(CallServer):
             finally:
                 os.close(lock)
         except (OSError, RunRefused) as error:
-            if isinstance(error, OSError) and error.errno in MAY_PASS and time.monotonic() < end:
-                return None  # a full disk, say, which may have room again
             return f"the run cannot start: {error}"
         return None
 

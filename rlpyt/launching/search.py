@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -14,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from rlpyt.launching.experiments import BackEnd, Queue, signals_to
-from rlpyt.launching.grid import take_lock
 from rlpyt.launching.local import LocalSlots, script_path
 from rlpyt.launching.table import GridTable
-from rlpyt.launching.trials import SEARCH_LOCK, Space, Trials, n_begun
+from rlpyt.launching.trials import Space, Trials, n_begun
 from rlpyt.launching.variants import Variant, check_keys, load_variant, nested, update_config
 from rlpyt.settings import Settings
 from rlpyt.utils.checks import whole_number
@@ -29,9 +27,6 @@ if TYPE_CHECKING:
 JOURNAL_FILE = "search.journal"
 _STUDY = "search"
 _RECORD = "record"
-_MANY = 8
-"""Finished trials from which on importances are shown: of few they say nothing."""
-_OPEN_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -68,7 +63,6 @@ def search_experiments(
     common_args: Sequence[object] = (),
     set_egl_device: bool = False,
     data_dir: str | os.PathLike[str] = "data",
-    journal: str | os.PathLike[str] | None = None,
     retries: int = 1,
     file: TextIO | None = None,
 ) -> SearchResult:
@@ -96,7 +90,6 @@ def search_experiments(
         common_args: further arguments of all runs.
         set_egl_device: whether a run renders on its GPU.
         data_dir: folder of all grids.
-        journal: file of the study; None is search.journal in the folder of the search.
         retries: how often a run that fails is started again. After that the trial has failed.
         file: for the table; None is standard output.
 
@@ -104,7 +97,6 @@ def search_experiments(
         ImportError: if Optuna is missing.
         ValueError: if the search is wrong; nothing has started then. Or if a log has no column `y`.
         TypeError: if a part of the configuration has no such setting.
-        RuntimeError: if another searcher holds the journal.
     """
     optuna = optional_package("optuna", "A search", "search")
     n_trials = whole_number("A search", "n_trials", n_trials, 1)
@@ -120,7 +112,7 @@ def search_experiments(
     slots = LocalSlots(affinity_code, set_egl_device) if isinstance(affinity_code, str) else affinity_code
     kept = {"y": y, "direction": direction, "fraction": fraction, "seeds_per_trial": seeds_per_trial}
     record = {"space": _space_record(space), **kept}
-    study = _opened(folder, Path(journal or folder / JOURNAL_FILE).resolve(), record)
+    study = _opened(folder, record)
     study.pruner = pruner or optuna.pruners.MedianPruner()
     table = GridTable(folder, file or sys.stdout)
     table.say(f"{n_begun(study)} of {n_trials} trials have begun in {folder}.")
@@ -142,14 +134,14 @@ def load_search(path: str | os.PathLike[str]) -> optuna.Study:
     """Return the study of a search, for plots and tables of Optuna.
 
     Args:
-        path: the folder of the search, or its journal.
+        path: the folder of the search.
 
     Raises:
         FileNotFoundError: if there is no search.
         ImportError: if Optuna is missing.
     """
     optuna = optional_package("optuna", "A search", "search")
-    journal = Path(path) / JOURNAL_FILE if Path(path).is_dir() else Path(path)
+    journal = Path(path) / JOURNAL_FILE
     if not journal.is_file():
         raise FileNotFoundError(f"load_search: there is no journal {journal}; expected the folder of a search.")
     return optuna.load_study(study_name=_STUDY, storage=_storage(journal))
@@ -198,31 +190,20 @@ def _storage(journal: Path) -> optuna.storages.JournalStorage:
     return JournalStorage(JournalFileBackend(str(journal)))
 
 
-def _opened(folder: Path, journal: Path, record: Mapping[str, object]) -> optuna.Study:
-    """Return the study in a journal, which is made if it is missing."""
+def _opened(folder: Path, record: Mapping[str, object]) -> optuna.Study:
+    """Return the study of a search, which is made if it is missing; another searcher may make it at the same time."""
     import optuna
 
+    journal = folder / JOURNAL_FILE
     if not journal.exists() and any(folder.glob("trial_*")):
         raise ValueError(
-            f"A search: {folder} has trials, but there is no journal {journal}. Choose another experiment_title, give "
-            "their journal, or remove that folder."
+            f"A search: {folder} has trials, but there is no journal {journal}. Choose another experiment_title, or "
+            "remove that folder."
         )
     folder.mkdir(parents=True, exist_ok=True)
-    end = time.monotonic() + _OPEN_SECONDS
-    while (lock := take_lock(folder / SEARCH_LOCK)) is None:
-        if time.monotonic() > end:
-            raise RuntimeError(
-                f"A search: another searcher holds {folder} for {_OPEN_SECONDS:.0f} s. Look what it does."
-            )
-        time.sleep(0.05)
-    try:
-        direction = optuna.study.StudyDirection[str(record["direction"]).upper()]
-        study = optuna.create_study(
-            study_name=_STUDY, storage=_storage(journal), direction=direction, load_if_exists=True
-        )
-        _check_record(study, record, journal)
-    finally:
-        os.close(lock)
+    direction = optuna.study.StudyDirection[str(record["direction"]).upper()]
+    study = optuna.create_study(study_name=_STUDY, storage=_storage(journal), direction=direction, load_if_exists=True)
+    _check_record(study, record, journal)
     return study
 
 
@@ -263,16 +244,11 @@ def _result(study: optuna.Study, folder: Path, exit_code: int) -> SearchResult:
 
 def _report(study: optuna.Study, result: SearchResult) -> str:
     """Return the table of the best trial."""
-    from optuna.importance import get_param_importances
     from optuna.trial import TrialState
 
     counts = Counter(trial.state.name for trial in study.get_trials(deepcopy=False))
     named = ", ".join(f"{counts[state.name]} {state.name}" for state in TrialState if counts[state.name]) or "no trials"
     if result.best_number is None:
         return f"Search: {named}. No trial has a value."
-    weights = get_param_importances(study) if counts["COMPLETE"] >= _MANY else {}
     lines = [f"Search: {named}. Best: trial_{result.best_number} with {result.best_value:.6g}."]
-    for name, value in study.best_trial.params.items():
-        share = f"  importance {weights[name]:.2f}" if name in weights else ""
-        lines.append(f"  {name:32} {value!s:24}{share}".rstrip())
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"  {name:32} {value}" for name, value in study.best_trial.params.items())])

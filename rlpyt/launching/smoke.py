@@ -40,7 +40,11 @@ def smoke(runner: RunnerT) -> RunnerT:
         images = {"env_kwargs": IMAGES, **({} if given["eval_env_kwargs"] is None else {"eval_env_kwargs": IMAGES})}
     rows = given["batch_T"] * given["batch_B"]
     if "replay_ratio" in all_settings(parts["algo"]):
-        algo["replay_ratio"] = UPDATES * _rows_per_update(parts["algo"], algo) / rows
+        sizes = {**all_settings(parts["algo"]), **algo}
+        of_update = sizes["batch_size"]
+        if sizes["batch_T"] is not None:
+            of_update = (sizes["batch_T"] + sizes["warmup_T"]) * sizes["batch_B"]
+        algo["replay_ratio"] = UPDATES * of_update / rows
     n_steps = max(100, ALGO["min_steps_learn"] + 2 * rows)
     changes = dict(sampler={**sampler, **images}, algo=algo, agent=_limited(parts["agent"], AGENT))
     return update_config(runner, {**changes, "n_steps": n_steps, "log_interval_steps": n_steps})
@@ -51,13 +55,6 @@ def _makes_atari(EnvCls: object) -> bool:
     while isinstance(EnvCls, partial):
         EnvCls = EnvCls.func
     return EnvCls is atari_make_vec or (isinstance(EnvCls, type) and issubclass(EnvCls, AtariEnv))
-
-
-def _rows_per_update(part: Settings, changes: Mapping[str, float]) -> float:
-    given = {**all_settings(part), **changes}
-    if given["batch_T"] is None:
-        return float(given["batch_size"])
-    return float((given["batch_T"] + given["warmup_T"]) * given["batch_B"])
 
 
 def _limited(part: Settings, limits: Mapping[str, float]) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -50,6 +50,7 @@ class SearchTrial:
     """Last row of each log when it was read."""
 
 
+@dataclass(eq=False)
 class Trials(Runs):
     """Trials of a study as runs of a queue; several searchers share a study.
 
@@ -58,24 +59,21 @@ class Trials(Runs):
     are those of `search_experiments`.
     """
 
-    def __init__(
-        self,
-        study: optuna.Study,
-        folder: Path,
-        space: Space,
-        n_trials: int,
-        seeds_per_trial: int,
-        y: str,
-        fraction: float,
-        sampler: Callable[[int], optuna.samplers.BaseSampler],
-        seed: int,
-        args: Sequence[str],
-        say: Callable[[str], None],
-    ) -> None:
+    study: optuna.Study
+    folder: Path
+    space: Space
+    n_trials: int
+    seeds_per_trial: int
+    y: str
+    fraction: float
+    sampler: Callable[[int], optuna.samplers.BaseSampler]
+    seed: int
+    args: tuple[str, ...]
+    say: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        """Begin without a trial."""
         super().__init__()
-        self._study, self._folder, self._space, self._n_trials = study, folder, space, n_trials
-        self._seeds_per_trial, self._y, self._fraction = seeds_per_trial, y, fraction
-        self._sampler, self._seed, self._args, self._say = sampler, seed, tuple(args), say
         self._trials: dict[Path, SearchTrial] = {}
         self._next_look = 0.0
         self._is_over = self._said = False
@@ -131,7 +129,7 @@ class Trials(Runs):
 
     def _next_trial(self) -> SearchTrial | None:
         """Return a trial that another searcher has left, or a new one; None where there is none now."""
-        lock = take_lock(self._folder / SEARCH_LOCK)
+        lock = take_lock(self.folder / SEARCH_LOCK)
         if lock is None:
             return None
         try:
@@ -140,28 +138,28 @@ class Trials(Runs):
             os.close(lock)
 
     def _left_trial(self) -> SearchTrial | None:
-        running = [t.number for t in self._study.get_trials(deepcopy=False) if t.state.name == "RUNNING"]
+        running = [t.number for t in self.study.get_trials(deepcopy=False) if t.state.name == "RUNNING"]
         others = [number for number in running if self._folder_of(number) not in self._trials]
-        has_all = n_begun(self._study) >= self._n_trials
+        has_all = n_begun(self.study) >= self.n_trials
         self._is_over = has_all and not running
         for number in others:
             if (trial := self._locked(number)) is not None:
                 return trial
         if others and has_all and not self._said:
             self._said = True
-            self._say(f"Other searchers run the trials {others}: this one waits for their ends. Ctrl-C leaves it.")
+            self.say(f"Other searchers run the trials {others}: this one waits for their ends. Ctrl-C leaves it.")
         return None
 
     def _new_trial(self) -> SearchTrial | None:
-        n_trials = n_begun(self._study)
-        if n_trials >= self._n_trials:
+        n_trials = n_begun(self.study)
+        if n_trials >= self.n_trials:
             return None
         # A draw depends on seed, number and what is known: no two searchers and no two starts draw the same.
-        self._study.sampler = self._sampler(int(np.random.SeedSequence([self._seed, n_trials]).generate_state(1)[0]))
-        number, variant = self._draw(self._space)
+        self.study.sampler = self.sampler(int(np.random.SeedSequence([self.seed, n_trials]).generate_state(1)[0]))
+        number, variant = self._draw(self.space)
         if variant is None:
             self._tell(number, "PRUNED")
-            self._say(f"trial_{number} is pruned by the function of the space.")
+            self.say(f"trial_{number} is pruned by the function of the space.")
             self._next_look = 0.0
             return None
         save_variant(variant, self._folder_of(number))
@@ -172,9 +170,9 @@ class Trials(Runs):
         from optuna import TrialPruned
 
         if not callable(space):
-            trial = self._study.ask({".".join(path): choice for path, choice in space.items()})
+            trial = self.study.ask({".".join(path): choice for path, choice in space.items()})
             return trial.number, nested(space, [trial.params[".".join(path)] for path in space])
-        trial = self._study.ask()
+        trial = self.study.ask()
         try:
             variant = space(trial)
         except TrialPruned:
@@ -195,14 +193,14 @@ class Trials(Runs):
         lock = take_lock(folder / LOCK_FILE)
         if lock is None:
             return None
-        frozen = self._study.get_trials(deepcopy=False)[number]
-        runs = [GridRun(folder, i, f"{folder.name}/{i}", self._args) for i in range(self._seeds_per_trial)]
+        frozen = self.study.get_trials(deepcopy=False)[number]
+        runs = [GridRun(folder, i, f"{folder.name}/{i}", self.args) for i in range(self.seeds_per_trial)]
         launched = [Launched(run, "finished" if run.is_finished else "waits", lock=lock) for run in runs]
-        trial = SearchTrial(number, Trial(self._study, frozen._trial_id), launched, lock, frozen.last_step or 0)
+        trial = SearchTrial(number, Trial(self.study, frozen._trial_id), launched, lock, frozen.last_step or 0)
         if frozen.state.name == "RUNNING" and (folder / VARIANT_FILE).exists():
             return trial
         if frozen.state.name == "RUNNING":
-            self._say(f"{folder.name}: its searcher has ended before it was drawn, so that it has failed.")
+            self.say(f"{folder.name}: its searcher has ended before it was drawn, so that it has failed.")
             self._tell(number, "FAIL")
         _unlock(trial)
         return None
@@ -210,10 +208,10 @@ class Trials(Runs):
     def _tell(self, number: int, state: str) -> None:
         from optuna.trial import TrialState
 
-        self._study.tell(number, state=TrialState[state])
+        self.study.tell(number, state=TrialState[state])
 
     def _folder_of(self, number: int) -> Path:
-        return self._folder / f"trial_{number}"
+        return self.folder / f"trial_{number}"
 
     # ---- rows and ends ----
 
@@ -246,32 +244,32 @@ class Trials(Runs):
         """
         columns = _columns_of(run)
         steps = columns.get(STEPS, [])
-        values = columns.get(self._y, [math.nan] * len(steps))
+        values = columns.get(self.y, [math.nan] * len(steps))
         return {int(step): value for step, value in zip(steps, values, strict=True) if math.isfinite(step)}
 
     def _value(self, run: GridRun) -> float:
         """Return the mean over the last part of a run that has ended, whose log must have the column by now."""
         columns = _columns_of(run)
-        for column in (STEPS, self._y) if columns else ():
+        for column in (STEPS, self.y) if columns else ():
             if column not in columns:
                 raise ValueError(
                     f"A search: the run {run.directory} has ended, and its log has no column {column!r}; expected y "
                     f"to be one of {sorted(columns)}. Correct y."
                 )
         curve = self._curve(run)
-        return score_of_run([*curve], [*curve.values()], self._fraction)
+        return score_of_run([*curve], [*curve.values()], self.fraction)
 
     def _interval(self, first_step: int) -> int:
-        attributes = self._study.user_attrs
+        attributes = self.study.user_attrs
         if _INTERVAL not in attributes:
-            self._study.set_user_attr(_INTERVAL, first_step)
+            self.study.set_user_attr(_INTERVAL, first_step)
             return first_step
         return int(attributes[_INTERVAL])
 
     def _end_early(self, trial: SearchTrial, state: str) -> None:
         trial.early_end = state
         self._tell(trial.number, "PRUNED" if state == "pruned" else "FAIL")
-        self._say(
+        self.say(
             f"trial_{trial.number} " + (f"is pruned at step {trial.last}." if state == "pruned" else "has failed.")
         )
         for run in [run for run in trial.runs if run in self.waiting]:
@@ -287,10 +285,10 @@ class Trials(Runs):
             self._report(trial)  # rows that came after the last look; nothing is left to prune
             value = sum(values) / len(values)
             if math.isfinite(value):
-                self._study.tell(trial.number, value)
-                self._say(f"trial_{trial.number} has the value {value:.6g}.")
+                self.study.tell(trial.number, value)
+                self.say(f"trial_{trial.number} has the value {value:.6g}.")
             else:
-                self._say(f"trial_{trial.number} has failed: {self._y} has no value in the last rows.")
+                self.say(f"trial_{trial.number} has failed: {self.y} has no value in the last rows.")
                 self._tell(trial.number, "FAIL")
         _unlock(trial)
         self._next_look = 0.0

@@ -33,7 +33,7 @@ class VariantLevel:
         >>> VariantLevel([("algo", "learning_rate"), ("algo", "epochs")], [(1e-3, 4), (3e-4, 10)], ["fast", "slow"])
 
     Raises:
-        ValueError: if a level is empty, or numbers of keys, values and names do not fit, or a name comes twice.
+        ValueError: if a level is empty, or numbers of keys, values and names do not fit.
         TypeError: if a key or a name is of the wrong kind.
     """
 
@@ -81,18 +81,13 @@ def check_keys(who: str, keys: Iterable[object], mend: str) -> None:
 
 
 def _check_names(who: str, names: Sequence[str]) -> None:
-    for i, name in enumerate(names):
-        if not isinstance(name, str) or not name or {".", ".."} & set(name.split(os.sep)) or name[0] == os.sep:
+    for name in names:
+        if not isinstance(name, str) or not name:
             raise ValueError(f"{who}: got the dir_name {name!r}; expected the name of a folder. Correct it.")
         if any(len(part.encode()) > _LONGEST_NAME for part in name.split(os.sep)):
             raise ValueError(
                 f"{who}: the dir_name {name!r:.60} is longer than {_LONGEST_NAME} bytes, which no file system takes; "
                 "expected a shorter one. Name the value instead of writing it out."
-            )
-        if name in names[:i]:
-            raise ValueError(
-                f"{who}: the name {name!r} comes twice in dir_names; expected one folder for each combination, as runs "
-                "of two would be mixed. Rename one."
             )
 
 
@@ -131,24 +126,20 @@ def check_grid(
             "and one variant or more. make_variants returns both."
         )
     seen: dict[str, str] = {}
-    folders: dict[str, str] = {}
+    folders: set[str] = set()
     for variant, log_dir, args in zip(variants, log_dirs, runs_args or [()] * len(variants), strict=True):
-        text, folder = " ".join([comparable(variant, log_dir), *map(repr, map(str, args))]), os.path.normpath(log_dir)
+        text, folder = " ".join([json_of(variant, log_dir), *map(repr, map(str, args))]), os.path.normpath(log_dir)
         if folder.startswith((os.sep, os.pardir)):
             raise ValueError(f"A grid: got the log_dir {log_dir!r}; expected a folder in that of the grid. Correct it.")
-        if folder in folders:
-            raise ValueError(f"A grid: two variants have the folder {folder!r}. Give each a name of its own.")
         if text in seen:
             raise ValueError(
                 f"A grid: {seen[text]!r} and {log_dir!r} are the same variant, {dict(variant)!r:.200}; expected "
                 "different ones. Remove one. More seeds of a variant are runs_per_setting."
             )
-        seen[text], folders[folder] = log_dir, log_dir
-
-
-def comparable(variant: Mapping[str, object], log_dir: str | os.PathLike[str]) -> str:
-    """Return a text that is the same for equal variants; 1 and 1.0 are equal."""
-    return json.dumps(json.loads(_json_of(variant, str(log_dir)), parse_float=_number), sort_keys=True)
+        if folder in folders:
+            raise ValueError(f"A grid: two variants have the folder {folder!r}. Give each a name of its own.")
+        seen[text] = log_dir
+        folders.add(folder)
 
 
 def save_variant(variant: Mapping[str, object], log_dir: str | os.PathLike[str]) -> None:
@@ -157,7 +148,7 @@ def save_variant(variant: Mapping[str, object], log_dir: str | os.PathLike[str])
     Raises:
         TypeError: if it has a value that JSON does not have.
     """
-    text = _json_of(variant, str(log_dir))
+    text = json_of(variant, log_dir)
     Path(log_dir).mkdir(parents=True, exist_ok=True)
     with replace_file(Path(log_dir) / VARIANT_FILE) as file:
         file.write(text.encode() + b"\n")
@@ -265,14 +256,15 @@ def nested(keys: Iterable[Sequence[str]], values: Iterable[object]) -> Variant:
     return variant
 
 
-def _json_of(variant: Mapping[str, object], log_dir: str) -> str:
+def json_of(variant: Mapping[str, object], log_dir: str | os.PathLike[str]) -> str:
+    """Return the text of the file of a variant, which is the same for equal variants."""
     try:
         _check_texts(variant)
         return json.dumps(variant, indent=4, sort_keys=True, default=_of_numpy)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"The variant of {log_dir!r}: {error}; expected numbers, texts, lists and dictionaries, as it is kept in "
-            f"{VARIANT_FILE}. Let the script make other values from a name."
+            f"The variant of {str(log_dir)!r}: {error}; expected numbers, texts, lists and dictionaries, as it is kept "
+            f"in {VARIANT_FILE}. Let the script make other values from a name."
         ) from error
 
 
@@ -293,8 +285,3 @@ def _of_numpy(value: object) -> object:
     if not isinstance(value, np.generic):
         raise TypeError(f"got {value!r:.100} of type {type(value).__name__}")
     return value.item()
-
-
-def _number(text: str) -> float:
-    number = float(text)
-    return int(number) if number.is_integer() else number

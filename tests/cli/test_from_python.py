@@ -7,7 +7,7 @@ import rlpyt
 from rlpyt.algos import PPO
 from rlpyt.cli import from_python
 from rlpyt.cli.train import Start, start_of
-from rlpyt.runners import StopOnReturn, load_agent
+from rlpyt.runners import StopOnReturn
 from rlpyt.runners.record import record_of
 
 
@@ -90,11 +90,3 @@ def test_the_runner_that_comes_back_has_the_trained_agent_and_the_directory(tmp_
     (played,) = runner.agent.play(own_cart_pole())
     (loaded,) = rlpyt.load_agent(tmp_path / "run_first").play(own_cart_pole())
     assert played.Return == loaded.Return > 0
-
-
-def test_the_names_are_there_for_help_and_for_completion():
-    assert {"train", "load_agent", "namedarraytuple"} <= set(dir(rlpyt))
-    assert rlpyt.train is from_python.train
-    assert rlpyt.load_agent is load_agent
-    with pytest.raises(AttributeError, match="module 'rlpyt' has no attribute 'trian'"):
-        getattr(rlpyt, "trian")  # noqa: B009  # which mypy refuses in the other form

@@ -17,6 +17,7 @@ from rlpyt.cli.slurm import executor_of
 from rlpyt.cli.train import start_of
 from rlpyt.launching import ClusterSlots, affinity_from_code
 from rlpyt.launching.affinity import job_affinity_code
+from tests.launching.kit import put_programs
 from tests.markdown import PAGES
 
 GRID = ["--vary", "algo.learning_rate=1e-3,3e-4", "--vary", "sampler.batch_T=4,6"]
@@ -51,7 +52,7 @@ def test_each_value_has_a_folder_of_its_own_with_a_name_that_is_possible(values,
         (tmp_path / log_dir / "run_0").mkdir(parents=True)
     assert len({*tmp_path.iterdir()}) == len(log_dirs) == n_named
     assert variants_of([f"sampler.env_kwargs.layout={values}"])[1] == log_dirs  # the same command goes on
-    with pytest.raises(ValueError, match="comes twice"):
+    with pytest.raises(ValueError, match="are the same variant"):
         variants_of(["sampler.env_kwargs.layout=" + ",".join([f"{'x' * 300}"] * 2)])
 
 
@@ -165,10 +166,7 @@ def slurm(tmp_path, monkeypatch):
     """Put two programs into the PATH: without srun submitit makes no jobs, and sbatch takes every one."""
     pytest.importorskip("submitit")
     folder = tmp_path / "programs"
-    folder.mkdir()
-    for name in ("srun", "sbatch"):
-        (folder / name).write_text("#!/bin/sh\necho Submitted batch job 7\n")
-        (folder / name).chmod(0o755)
+    put_programs(folder, srun="", sbatch="echo Submitted batch job 7")
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 

@@ -63,8 +63,6 @@ def test_hooks_are_recorded_and_start_again_with_the_run(tmp_path, capsys):
 
 # ---- trackers ----
 
-NOWHERE = {"tracking_uri": None, "entity": None}
-
 
 @dataclass(eq=False)
 class FakeSink(TrackerSink):
@@ -133,16 +131,6 @@ def test_a_resumed_run_can_be_given_a_tracker_and_be_heard(fake, tmp_path, capsy
     assert main(["resume", str(tmp_path / "run_0"), "--track", "wandb", "--verbosity", "table"]) == 0
     assert fake.opened == [("ppo_CartPole-v1", tmp_path.name, None)]
     assert "A larger n_steps lets it go on" in capsys.readouterr().out
-    # As the record of a script does not hold it: the next start is told how to go on there.
-    assert main(["resume", str(tmp_path / "run_0")]) == 0
-    assert "the run was tracked by wandb, too; --track wandb goes on there" in capsys.readouterr().err
-
-
-def test_a_grid_is_tracked_by_its_runs(fake, tmp_path):
-    start = start_of(["ppo", "CartPole-v1", "--track", "wandb"])
-    assert start.choices.track == ("wandb",)
-    (sink,) = tracking_of(start.choices.track, start.name, "learning_rate_0.001").sinks
-    assert vars(sink) == {"project": "ppo_CartPole-v1", "group": "learning_rate_0.001", **NOWHERE}
 
 
 @pytest.mark.parametrize("place", ["tracking_uri=http://elsewhere", "entity=others"])

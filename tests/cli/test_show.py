@@ -16,6 +16,7 @@ from rlpyt.cli.show import run_lines
 from rlpyt.cli.train import start_of
 from rlpyt.runners.record import record_of
 from rlpyt.settings import all_settings
+from tests.launching.kit import put_programs
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,7 @@ from rlpyt.settings import all_settings
         ([], {}),
         (["--max-time", "9"], {"max_time": "9"}),
         (["--hooks", "StopOnReturn(475)"], {"hooks": "StopOnReturn(threshold=475)"}),
+        (["--sampler.eval-env-kwargs", "x=1"], {"sampler.eval_env_overrides": "x=1"}),
         (["--algo.optim-kwargs", "eps=1", "--sampler.no-mid-batch-reset"], {"algo.optim_kwargs": "eps=1"}),
         (["--agent.recurrent", "gru", "--algo.discount", "0.99"], {"agent.recurrent": "gru", "algo.discount": None}),
     ],
@@ -41,14 +43,9 @@ def test_show_tells_the_settings_that_differ_from_their_defaults(options, told, 
             name for name, x in all_settings(part).items() if x != defaults[name] and x != {} and name not in TOLD
         }
         assert {place.removeprefix(prefix) for place in shown if place.startswith(prefix)} == wanted
-    # A record of an earlier version does not tell the defaults.
-    del record["at_default"], record["settings"]["algo"]["at_default"]
-    (tmp_path / "params.json").write_text(json.dumps({"runner": record}))
-    lines_of_old = run_lines(tmp_path)
-    assert {"settings      all that are recorded:", "              algo.log_loss_after = False"} <= {*lines_of_old}
 
 
-TOLD = ("EnvCls", "env_kwargs", "eval_env_overrides", "batch_T", "batch_B")
+TOLD = ("EnvCls", "env_kwargs", "batch_T", "batch_B")
 """Settings that stand in other lines."""
 
 
@@ -62,24 +59,6 @@ def test_show_reads_records_and_jobs_without_torch(tmp_path, squeue):
         assert text in result.stdout
     assert "start again" not in result.stdout
     assert result.stdout.endswith("set()\n")
-
-
-@pytest.mark.parametrize(
-    ("evaluation", "told"),
-    [
-        ({}, "CartPole-v1 (pay=1)"),
-        ({"eval_env_kwargs": {"id": "CartPole-v1", "pay": 1}}, "CartPole-v1 (pay=1)"),
-        ({"eval_env_kwargs": {"id": "Acrobot-v1"}}, "(pay=1), evaluated with id=Acrobot-v1,pay=its default"),
-        ({"eval_env_overrides": {"pay": 2}}, "CartPole-v1 (pay=1), evaluated with pay=2"),
-    ],
-)
-def test_a_run_tells_in_what_its_evaluation_differs(tmp_path, evaluation, told):
-    settings = {"EnvCls": {"name": "gymnasium:make"}, "env_kwargs": {"id": "CartPole-v1", "pay": 1}, **evaluation}
-    sampler = {"class": "rlpyt.samplers:SerialSampler", "settings": settings}
-    runner = {"class": "rlpyt.runners:MinibatchRl", "settings": {"sampler": sampler}}
-    (tmp_path / "params.json").write_text(json.dumps({"runner": runner}))
-    (line,) = [line for line in run_lines(tmp_path) if line.startswith("environment ")]
-    assert line.endswith(told)
 
 
 def test_a_directory_that_is_no_run_is_refused(tmp_path, capsys):
@@ -178,10 +157,7 @@ def test_a_record_of_any_values_is_shown(value, tmp_path, capsys):
 def squeue(tmp_path, monkeypatch):
     """Put a squeue into the PATH that writes down what it is asked, and answers with lines of a file."""
     folder = tmp_path / "programs"
-    folder.mkdir()
-    for name, text in (("squeue", f'echo "$@" >> {folder}/asked; cat {folder}/answer'), ("sacct", "exit 1")):
-        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-        (folder / name).chmod(0o755)
+    put_programs(folder, squeue=f'echo "$@" >> {folder}/asked; cat {folder}/answer', sacct="exit 1")
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     return folder
 

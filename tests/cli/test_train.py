@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from rlpyt.algos import DQN
-from rlpyt.cli import main, next_steps
-from rlpyt.cli.algorithms import ALGORITHMS, OTHER_NAMES, algorithm, check_fits
+from rlpyt.cli import main
+from rlpyt.cli.algorithms import ALGORITHMS, algorithm, check_fits
 from rlpyt.cli.choices import TrainChoices, runner_of
 from rlpyt.cli.environment import environment
 from rlpyt.cli.launch import variants_of
+from rlpyt.cli.show import commands_at_end
 from rlpyt.cli.train import start_of, updated
 from rlpyt.cli.trained import read_trained
 from rlpyt.envs import AtariEnv
@@ -57,13 +58,6 @@ def envs():
     return {name: environment(name) for name in ENVS} | {"planes": environment(Planes)}
 
 
-@pytest.fixture
-def in_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    return tmp_path
-
-
 @pytest.mark.parametrize("name", list(ALGORITHMS))
 def test_each_algorithm_is_built_where_it_fits_and_refused_elsewhere(name, envs):
     chosen, n_built = algorithm(name), 0
@@ -79,11 +73,6 @@ def test_each_algorithm_is_built_where_it_fits_and_refused_elsewhere(name, envs)
         assert smoke(runner).n_steps < runner.n_steps
         n_built += 1
     assert n_built >= 2
-
-
-def test_other_names_of_algorithms_stand_for_known_ones():
-    assert set(OTHER_NAMES.values()) <= set(ALGORITHMS)
-    assert algorithm("Categorical-DQN") is ALGORITHMS["c51"]
 
 
 def test_options_become_settings():
@@ -229,12 +218,10 @@ LAKE, GAME = ["ppo", "FrozenLake-v1"], ["dqn", "pong"]
 WHOLE_GAMES = {"episodic_lives": False, "clip_reward": False}
 
 
-def written(runner, folder, **changes):
-    """Write the record of a runner as that of a run, with some settings of the sampler as an older version had them."""
-    record: Any = record_of(runner)[0]
-    record["settings"]["sampler"]["settings"] |= changes
+def written(runner, folder):
+    """Write the record of a runner as that of a run."""
     folder.mkdir(exist_ok=True)
-    (folder / "params.json").write_text(json.dumps({"runner": record}))
+    (folder / "params.json").write_text(json.dumps({"runner": record_of(runner)[0]}))
     return str(folder)
 
 
@@ -269,24 +256,16 @@ def test_evaluation_follows_training_in_all_that_it_has_not_of_its_own(way, case
     assert read_trained(written(runner, tmp_path / "run_1"), None, ()).env_kwargs == runner.sampler.evaluation_kwargs
 
 
-@pytest.mark.parametrize(("name", "own"), [(LAKE, {}), (GAME, WHOLE_GAMES)], ids=["lake", "game"])
-def test_evaluation_follows_in_a_run_whose_record_has_all_its_arguments(name, own, tmp_path):
-    """Records of older versions have them, and scripts may give them."""
-    runner: Any = start_of(name).runner
-    run = written(runner, tmp_path / "run_0", eval_env_kwargs=runner.sampler.evaluation_kwargs, eval_env_overrides=None)
-    again: Any = start_of([run]).runner.sampler
-    assert (again.eval_env_kwargs, again.eval_env_overrides) == (runner.sampler.evaluation_kwargs, None)
-    changed: Any = start_of([run, "--sampler.env-kwargs", "new=1"]).runner.sampler
-    assert changed.env_kwargs["new"] == 1
-    assert changed.evaluation_kwargs == {**changed.env_kwargs, **own}
-
-
 @pytest.mark.parametrize(
     ("given", "evaluated"),
     [
         (["--sampler.eval-env-kwargs", "horizon=9"], {**WHOLE_GAMES, "horizon": 9, "frame_skip": 2}),
         (["--sampler.eval-env-kwargs", "frame_skip=1"], {**WHOLE_GAMES, "frame_skip": 1}),
         (["--sampler.eval-env-overrides", "frame_skip=1"], {**WHOLE_GAMES, "frame_skip": 1}),
+        (
+            ["--sampler.eval-env-kwargs", "frame_skip=1", "--sampler.eval-env-overrides", "horizon=9"],
+            {**WHOLE_GAMES, "horizon": 9, "frame_skip": 1},
+        ),
         (["--sampler.eval-env-kwargs", "None"], {"frame_skip": 2}),
         (["--env-kwargs", "clip_reward=True"], {"episodic_lives": False, "clip_reward": True, "frame_skip": 2}),
         (["--sampler.env-kwargs", "clip_reward=True"], {**WHOLE_GAMES, "frame_skip": 2}),
@@ -321,11 +300,11 @@ def test_help_has_defaults_and_docstrings_of_the_fields_and_no_class_and_no_weig
 
 @pytest.mark.parametrize(("display", "video"), [(True, ""), (False, " --video R.mp4")])
 def test_the_end_of_a_run_offers_what_there_is_to_see(display, video, tmp_path, monkeypatch):
-    monkeypatch.setattr(next_steps, "has_display", lambda: display)
-    assert next_steps.next_steps(tmp_path, "R") == ["What it was: rlpyt show R"]
+    monkeypatch.setattr("rlpyt.envs.video.has_display", lambda: display)
+    assert commands_at_end(tmp_path, "R") == ["What it was: rlpyt show R"]
     for name in ("params.json", "params.pkl", "progress.csv"):
         (tmp_path / name).write_text("{}")
-    lines = next_steps.next_steps(tmp_path, "R")
+    lines = commands_at_end(tmp_path, "R")
     assert [line.partition("rlpyt ")[2] for line in lines] == ["show R", f"play R{video}", "plot R"]
 
 

@@ -58,17 +58,6 @@ def test_play_writes_a_frame_for_each_observation(run, tmp_path, capsys, monkeyp
     assert (first.std(axis=(0, 1)) > 5).all(), "something is drawn"
 
 
-def test_play_records_an_environment_without_a_base_class(tmp_path, capsys):
-    imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
-    short = ["--n-steps", "64", "--log-dir", str(tmp_path), "--env-kwargs", "render_mode=rgb_array"]
-    assert main(["train", "ppo", "tests.toy_envs:OldBareEnv", *short]) == 0
-    video = str(tmp_path / "a.mp4")
-    played = ["play", str(tmp_path / "run_0"), "--episodes", "1", "--video", video]
-    assert main([*played, "--trust", "tests.toy_envs"]) == 0
-    assert "return 3, 3 steps" in capsys.readouterr().out
-    assert imageio_ffmpeg.count_frames_and_secs(video)[0] == 4
-
-
 def test_vector_environments_are_trained_checked_and_evaluated_but_not_shown(tmp_path, capsys):
     made = ["gymnasium:make_vec", "--env-kwargs", "id=CartPole-v1", "vectorization_mode=sync"]
     assert main(["train", "ppo", *made, "--evaluate", "--smoke", "--log-dir", str(tmp_path)]) == 0
@@ -197,16 +186,9 @@ def test_plot_takes_several_folders_and_tells_why_a_run_is_in_no_picture(tmp_pat
     assert "is not a folder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("video", "n", "files"),
-    [
-        ("a.mp4", 1, ["a.mp4"]),
-        ("a.mp4", 2, ["a_0.mp4", "a_1.mp4"]),
-        ("films", 2, ["films/episode_0.mp4", "films/episode_1.mp4"]),
-    ],
-)
-def test_episodes_are_written_to_the_files_that_are_named(video, n, files):
-    assert [str(file) for file in numbered(Path(video), n)] == files
+def test_episodes_are_written_to_the_files_that_are_named():
+    assert [str(file) for file in numbered(Path("a.mp4"), 2)] == ["a_0.mp4", "a_1.mp4"]
+    assert [str(file) for file in numbered(Path("films"), 1)] == ["films/episode_0.mp4"]
 
 
 def test_a_run_that_failed_without_weights_is_told_so(tmp_path, capsys):

@@ -58,6 +58,14 @@ def script(folder: Path, rest: str) -> Path:
     return path
 
 
+def put_programs(folder: Path, **lines: str) -> None:
+    """Write programs into a folder for the PATH; each does some lines of shell."""
+    folder.mkdir(exist_ok=True)
+    for name, text in lines.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+
+
 def starts(run_dir: Path) -> list[int]:
     """Return the process of each start of a run."""
     path = run_dir / "starts"

@@ -44,7 +44,7 @@ def test_a_code_has_what_is_not_the_default_and_comes_back():
     assert Slots.from_code(code).code == code
     assert remove_run_slot(code) == (3, "16cpu_4gpu_2cxg_24hto_2skt_1res")
     assert remove_run_slot("1cpu") == (-1, "1cpu")
-    assert encode_affinity(hyperthread_offset=0) == "1cpu"
+    assert encode_affinity(n_socket=None, async_sample=False, set_affinity=False) == "1cpu_0saf"
 
 
 def test_the_example_of_rlpyt_0_1_is_understood():
@@ -157,7 +157,7 @@ def test_alternating_workers_are_doubled_over_hyper_threads():
 
 
 def test_the_affinity_is_what_a_runner_takes_and_its_entries_are_attributes():
-    affinity = make_affinity(run_slot=1, n_cpu_core=4, cpu_per_run=2, hyperthread_offset=0, set_affinity=False)
+    affinity = make_affinity(run_slot=1, n_cpu_core=4, cpu_per_run=2, set_affinity=False)
     assert affinity.workers_cpus == [[2], [3]]
     assert Affinity.from_mapping(affinity).set_affinity is False
 
@@ -202,8 +202,6 @@ def machine_of_two_nodes(tmp_path, monkeypatch):
 def test_cores_are_read_with_their_hyper_threads_and_nodes(machine_of_two_nodes):
     found = Machine.of_this_process()
     assert found.cores == (Core((1, 5), 0), Core((3, 7), 0), Core((0,), 1), Core((2, 6), 1))
-    assert found.hyperthread_offset == 4
-    assert encode_affinity(n_cpu_core=2) == "2cpu_4hto"
 
 
 def test_a_run_has_what_the_launcher_has_left_to_its_process(machine_of_two_nodes):
@@ -228,24 +226,6 @@ def test_nothing_is_pinned_to_the_first_cores_of_a_node_that_others_share(limit,
         affinity = affinity_from_code(code)
         assert (len(affinity["workers_cpus"]), affinity["master_torch_threads"]) == (4, 4)
         assert not affinity["set_affinity"]
-
-
-def test_hyper_threads_that_follow_each_other_have_no_offset_in_a_code(machine_of_two_nodes, tmp_path):
-    """Else core 0 is CPUs 0 and 1, core 1 is CPUs 1 and 2, and two runs share one."""
-
-    def siblings(cpu, text):
-        (tmp_path / f"cpu/cpu{cpu}/topology/thread_siblings_list").write_text(f"{text}\n")
-
-    for node, cpus in ((0, "0-3"), (1, "4-7")):
-        (tmp_path / f"node/node{node}/cpulist").write_text(cpus)
-    for cpu in range(8):
-        siblings(cpu, f"{cpu // 2 * 2}-{cpu // 2 * 2 + 1}")
-    assert Machine.of_this_process().hyperthread_offset == 1
-    assert encode_affinity(n_cpu_core=4) == "4cpu"
-    assert encode_affinity(n_cpu_core=1) == "1cpu_1hto"
-    for cpu, text in ((0, "0,2"), (2, "0,2"), (1, "1"), (3, "3")):
-        siblings(cpu, text)
-    assert Machine.of_this_process().hyperthread_offset == 0, "cores differ in it"
 
 
 def test_a_quota_of_time_takes_cores_away(machine_of_two_nodes, monkeypatch):

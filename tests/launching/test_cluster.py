@@ -9,7 +9,6 @@ import errno
 import io
 import json
 import os
-import pickle
 import shlex
 import signal
 import subprocess
@@ -22,14 +21,14 @@ from typing import Any
 
 import pytest
 
-from rlpyt.launching import ClusterSlots, cluster, local, run_experiments
+from rlpyt.launching import ClusterSlots, cluster, run_experiments
 from rlpyt.launching import job as of_job
 from rlpyt.launching.back_end import RunRefused
 from rlpyt.launching.grid import GridRun
 from rlpyt.launching.job import RunOfJob
 from rlpyt.launching.job_files import JobFiles
 from rlpyt.slurm import JobState
-from tests.launching.kit import ONE, QUICK, script, starts, wait_until, when
+from tests.launching.kit import ONE, QUICK, put_programs, script, starts, wait_until, when
 from tests.pairs import crossed
 
 submitit = pytest.importorskip("submitit")
@@ -62,7 +61,7 @@ class Disk:
         self.folder.mkdir(parents=True)
         (self.folder / "variant_config.json").write_text('{"x": 1}')
         self.run = GridRun(self.folder, 0, "x_1/0")
-        self.files = JobFiles.of(self.run)
+        self.files = JobFiles(self.run)
 
     @property
     def n_starts(self) -> int:
@@ -227,13 +226,6 @@ def test_a_full_disk_keeps_no_job_from_the_queue_or_from_its_run(job, monkeypatc
     assert [job.files.claim("token", job_id) for job_id in ("1", "2")] == ["1", "1"], "it has the run already"
 
 
-def test_a_job_that_was_submitted_by_an_older_version_runs(job):
-    old = RunOfJob("run.py", job.run, job.files, "token")
-    n = len(vars(old))
-    del old._end  # as if it were new
-    assert len(vars(pickle.loads(pickle.dumps(old)))) == n
-
-
 # ---- at the launcher ----
 
 
@@ -285,7 +277,6 @@ class Launcher(Disk):
 def programs(tmp_path, monkeypatch):
     """Folder of SLURM's programs: sbatch keeps its scripts and its environment, and runs them if `runs` is there."""
     folder = tmp_path / "slurm"
-    folder.mkdir()
     at = shlex.quote(str(folder))
     sbatch = f"""
 if [ -e {at}/refuses ]; then cat {at}/refuses >&2; exit 1; fi
@@ -294,10 +285,8 @@ cp "$1" {at}/$n.batch; env > {at}/$n.env; cp {at}/../data/study/x_1/run_0.job {a
 [ ! -e {at}/runs ] || SLURM_JOB_ID=$n CUDA_VISIBLE_DEVICES=7 setsid sh {at}/$n.batch > {at}/$n.out 2>&1 &
 echo Submitted batch job $n
 """
-    srun = 'while [ "$1" != --error ]; do shift; done; shift 2; exec "$@"\n'
-    for name, lines in (("sbatch", sbatch), ("srun", srun), ("squeue", "exit 1\n"), ("scancel", "exit 0\n")):
-        (folder / name).write_text(f"#!/bin/sh\n{lines}")
-        (folder / name).chmod(0o755)
+    srun = 'while [ "$1" != --error ]; do shift; done; shift 2; exec "$@"'
+    put_programs(folder, sbatch=sbatch, srun=srun, squeue="exit 1", scancel="exit 0")
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     for name, value in (("LOOK", 0.02), ("SETTLE", 0.3), ("PAUSE", 0.2), ("CANCEL", 0.3)):
         monkeypatch.setattr(cluster, f"_{name}_SECONDS", value)
@@ -524,17 +513,6 @@ def test_the_local_executor_adopts_too(tmp_path):
     when(lambda: True, (disk.folder / "finish").touch)
     code, table = launch(tmp_path, SLOW, "local")
     assert (code, disk.n_starts) == (0, 1), table
-
-
-def test_a_launch_on_this_machine_refuses_a_run_that_a_job_has(tmp_path, monkeypatch):
-    disk = Disk(tmp_path)
-    disk.files.begin("token", "1")
-    monkeypatch.setattr(local, "states_of", lambda _: {"1": RUNS})
-    arguments, table = (script(tmp_path, QUICK), "1aut", "study", 1, *ONE), io.StringIO()
-    assert run_experiments(*arguments, data_dir=tmp_path / "data", file=table) == 1
-    assert "SLURM's job 1 has this run (RUNNING)" in table.getvalue()
-    disk.files.end("token", 85)
-    assert run_experiments(*arguments, data_dir=tmp_path / "data", file=table) == 0
 
 
 # ---- bad input ----

@@ -317,22 +317,19 @@ def test_a_grid_on_a_file_system_without_locks_runs_with_a_warning(tmp_path, mon
         assert launch(tmp_path, QUICK, grid=ONE)[0] == 0
 
 
-def test_a_run_that_the_disk_keeps_from_its_start_is_tried_again(tmp_path, monkeypatch):
+def test_a_run_that_the_disk_keeps_from_its_start_has_failed_and_the_others_go_on(tmp_path, monkeypatch):
     start = LocalSlots.start
-    refused: list[str] = []
 
-    def refuses_once(self, slot, run, *args):
-        if not refused:
-            refused.append(run.name)
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+    def refuses_one(self, slot, run, *args):
+        if run.name == "x_1/0":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return start(self, slot, run, *args)
 
-    monkeypatch.setattr(LocalSlots, "start", refuses_once)
-    monkeypatch.setattr("rlpyt.launching.experiments._DISK_SECONDS", 0.1)
+    monkeypatch.setattr(LocalSlots, "start", refuses_one)
     exit_code, table = launch(tmp_path, QUICK)
-    assert exit_code == 0
-    assert table.count("x_1/0 cannot start yet: [Errno 116]") == 1
-    assert "2 finished" in table
+    assert exit_code == 1
+    assert "x_1/0: [Errno 28]" in table
+    assert "1 failed, 1 finished" in table
 
 
 def test_two_launchers_do_not_run_one_grid(tmp_path):

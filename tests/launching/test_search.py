@@ -6,7 +6,6 @@ import io
 import json
 import os
 import signal
-import sys
 
 import optuna
 import pytest
@@ -242,9 +241,3 @@ def test_a_journal_of_another_search_is_refused(tmp_path):
         search(tmp_path)
     with pytest.raises(FileNotFoundError, match="there is no journal"):
         load_search(tmp_path / "study")
-
-
-def test_a_missing_optuna_is_told_with_the_command(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(ImportError, match=r"pip install rlpyt\[search\]"):
-        search(tmp_path)

@@ -10,6 +10,7 @@ import pytest
 
 from rlpyt import slurm
 from rlpyt.slurm import CANCELLED, REQUEUED, TIME_IS_OVER, WARNED, JobState, Slurm, ending_of
+from tests.launching.kit import put_programs
 
 FORGOTTEN = JobState("UNKNOWN", "SLURM knows this job no more")
 
@@ -21,9 +22,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     def make(**lines: str) -> None:
         for name in ("squeue", "sacct"):
-            does = lines.get(name, "exit 1")
-            (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {tmp_path}/calls\n{does}\n')
-            (tmp_path / name).chmod(0o755)
+            put_programs(tmp_path, **{name: f'echo {name} "$@" >> {tmp_path}/calls\n{lines.get(name, "exit 1")}'})
 
     return make
 
