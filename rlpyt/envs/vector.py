@@ -37,6 +37,10 @@ _CLOSE_SECONDS = 10.0  # that processes have to end a step under way, or themsel
 _NOT_THIS_FORM = (TypeError, ValueError, AssertionError, gymnasium.error.Error)
 
 
+class _Fault(Exception):
+    """Error in the values of an environment: its place in the batch, None where that is not known, and the error."""
+
+
 class VectorEnvAdapter:
     """Vector environment with values in row form (see `rlpyt.spaces`) and a leading dimension B.
 
@@ -79,11 +83,15 @@ class VectorEnvAdapter:
         self._to_rows = to_rows(batch_rows_space(self._own_observation_space, self.n))
         self._to_env = to_env(batch_rows_space(self.action_space, self.n))
         self._seed_forms = _SEED_FORMS[:1] if isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv) else _SEED_FORMS
-        # The environment that is stepped and reset, in NEXT_STEP mode.
-        self._source: Any = env if mode is AutoresetMode.NEXT_STEP else NextStepEnv(env, mode, self.name)
-        self._env_send, self._env_recv = halves_of_step(self._source)
         self._seeds: list[int] | None = None
         self._sent = False
+        # The environment that is stepped and reset, in NEXT_STEP mode; a converted one gives rows.
+        self._source: Any = env
+        self._converted: Callable[[Buffer], Buffer] = self._in_rows
+        if mode is not AutoresetMode.NEXT_STEP:
+            self._source = NextStepEnv(env, mode, self.name, self._in_rows)
+            self._converted = lambda rows: rows
+        self._env_send, self._env_recv = halves_of_step(self._source)
         self.advice: list[str] = self._source.advice if isinstance(self._source, NextStepEnv) else []
         """What the user should know of it, for the check at the start."""
         self.can_reset_some = True
@@ -184,10 +192,11 @@ class VectorEnvAdapter:
             info = vector_info(info, self.n)
             if "traj_done" in info:
                 info = {**info, "traj_done": self._traj_done(info)}
+            rows = self._converted(observation)
             if not FINAL_KEYS.keys().isdisjoint(info):
                 ended = self._ended_with(info, terminated | truncated)
                 if ended.any():
-                    observation, info = with_final(self._own_observation_space, observation, info, ended)
+                    rows, info = with_final(self._own_observation_space, rows, info, ended)
             is_finite = np.isfinite(reward)
         except BaseException as error:
             self._fail("step", error)
@@ -195,7 +204,7 @@ class VectorEnvAdapter:
             b = int(np.flatnonzero(~is_finite)[0])
             raise self._error("step", ValueError(f"reward: expected a finite number, got {reward[b]}."), b)
         goes_on = ~(terminated | truncated)
-        return self._rows(observation, info, "step", goes_on), reward, terminated, truncated, info
+        return self._masked(rows, info, "step", goes_on), reward, terminated, truncated, info
 
     def why_no_state(self) -> str:
         """Return why vector environments have no state: most step in threads or processes that cannot be read."""
@@ -224,7 +233,7 @@ class VectorEnvAdapter:
         try:
             self._drop_sent()
             observation, info = reset()
-            info = vector_info(info, self.n)
+            info, rows = vector_info(info, self.n), self._converted(observation)
         except BaseException as error:
             self._fail(doing, error)
         self.masks.first_reset(info)
@@ -236,7 +245,7 @@ class VectorEnvAdapter:
                     "of an episode takes the null action; expected AutoresetMode.NEXT_STEP. Make it in that mode."
                 ),
             )
-        return self._rows(observation, info, doing, np.ones(self.n, bool) if which is None else which), info
+        return self._masked(rows, info, doing, np.ones(self.n, bool) if which is None else which), info
 
     def _seeded_reset(self, seeds: list[int]) -> Reset:
         """Reset with seeds in the first form that the environment takes, and keep that form."""
@@ -291,14 +300,16 @@ class VectorEnvAdapter:
         ended: np.ndarray = done & np.asarray(given, bool)
         return ended
 
-    def _rows(self, observation: Buffer, info: Info, doing: str, acts: np.ndarray) -> Buffer:
-        """Return observations in row form; `acts` [B] is False where no action follows."""
+    def _in_rows(self, observation: Buffer) -> Buffer:
         try:
-            rows = self._to_rows(observation)
+            return self._to_rows(observation)
         except Exception as error:
             batch = batch_space(self._own_observation_space, self.n)
             b, fault = _find_at_fault(to_rows(self._own_observation_space), lambda: list(iterate(batch, observation)))
-            raise self._error(doing, fault or error, b) from error
+            raise _Fault(b, fault or error) from error
+
+    def _masked(self, rows: Buffer, info: Info, doing: str, acts: np.ndarray) -> Buffer:
+        """Return observations with their masks, if they have some; `acts` [B] is False where no action follows."""
         if not self.masks.in_rows:
             return rows
         try:
@@ -313,6 +324,8 @@ class VectorEnvAdapter:
         raise self._error(doing, error) from error
 
     def _error(self, doing: str, error: BaseException, b: int | None = None) -> EnvError:
+        if isinstance(error, _Fault):
+            b, error = error.args
         who = _ranks_text(self.ranks)
         if b is not None:
             who = f"rank {self.ranks[b]} of {who}"
