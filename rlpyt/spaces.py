@@ -71,8 +71,6 @@ def to_rows(space: Space, name: str = "observation") -> Converter:
             return _multi_discrete_to_row(space, name)
         case MultiBinary():
             return _binary_to_row(space, name)
-        case Box():
-            return _array_to_row(space, name)
         case Dict():
             return _dict_to_row(space, name)
         case Tuple():
@@ -103,8 +101,6 @@ def to_env(space: Space, name: str = "action") -> Converter:
             return _multi_discrete_to_env(space, name)
         case MultiBinary():
             return lambda row: np.asarray(row, np.int8).reshape(space.shape)
-        case Box():
-            return _box_to_env(space, name)
         case Dict():
             parts = {key: to_env(s, f"{name}[{key!r}]") for key, s in subspaces(space)}
             return lambda row: {key: part(row[key]) for key, part in parts.items()}
@@ -169,8 +165,6 @@ def null_value(space: Space) -> Buffer:
     match space:
         case Discrete():
             return np.int64(0)
-        case Box() | MultiDiscrete() | MultiBinary():
-            return np.zeros(space.shape, _row_dtype(space))
         case Dict() | Tuple():
             return _row_type(space)(*[null_value(s) for _, s in subspaces(space)])
         case _ if _is_array(space):
@@ -418,7 +412,7 @@ def _refuse(space: Any, name: str) -> NoReturn:
 
 
 def _is_array(space: Space) -> bool:
-    """Return whether the values of a space of a user's own are arrays of numbers."""
+    """Return whether the values of a space, a Box or one of a user's own, are arrays of numbers."""
     return space.shape is not None and space.dtype is not None and space.dtype.kind in "biuf"
 
 

@@ -170,7 +170,6 @@ def compiled_without_a_seed():
         (compiled_without_a_seed, [7, 8]),
         (SeedsOfItsOwn, [-1, -1]),
         (lambda: recording(lambda reset: lambda seed=None: reset(seed)), [7, None, 8]),
-        (lambda: recording(lambda reset: lambda seed=None, /: reset(seed)), [7, None, 8]),
         (lambda: recording(lambda reset: Compiled(lambda seed=None: reset(seed))), [7, None, 8]),
         (lambda: Passing(recording(lambda reset: lambda seed=None: reset(seed))), [7, None, 8]),
     ],
