@@ -348,6 +348,11 @@ class FrameStack(Box):
         super().__init__(low, high, shape, dtype)
         self.n_frames = n_frames
 
+    @classmethod
+    def of(cls, space: Any, n_frames: int) -> FrameStack:
+        """Return a Box that is known to hold stacks of frames."""
+        return cls(space.low, space.high, space.shape, space.dtype, n_frames=n_frames)
+
 
 def frame_counts(space: Space) -> Any:
     """Return the number of frames stacked in an observation, 1 for no stack; a tuple where the observation is one."""

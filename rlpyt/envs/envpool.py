@@ -87,10 +87,7 @@ class EnvPoolVec(VectorEnv[Any, Any, Any]):
             spec = envpool.make_spec(task_id, **options)
             self.single_observation_space = spec.gymnasium_observation_space
             if "stack_num" in spec.config._fields:
-                single, n_frames = spec.gymnasium_observation_space, spec.config.stack_num
-                self.single_observation_space = FrameStack(
-                    single.low, single.high, single.shape, single.dtype, n_frames=n_frames
-                )
+                self.single_observation_space = FrameStack.of(self.single_observation_space, spec.config.stack_num)
             self.single_action_space = spec.gymnasium_action_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)

@@ -7,7 +7,6 @@ in other modes are converted to this one (see `rlpyt.envs.autoreset`).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -33,7 +32,7 @@ from rlpyt.utils.stops import is_end_of_run
 # Forms of the argument of `reset(seed=...)`, in the order in which they are tried. Sync and Async of gymnasium take a
 # list, ale-py an array, and environments written with arrays (CartPole of gymnasium) have one generator for all.
 _SEED_FORMS: tuple[Callable[[list[int]], Any], ...] = (list, np.array, lambda seeds: seeds[0])
-_CLOSE_SECONDS = 10.0  # that processes have to end a step under way, or themselves
+_CLOSE_SECONDS = 10.0  # that processes have to end a step under way
 _NOT_THIS_FORM = (TypeError, ValueError, AssertionError, gymnasium.error.Error)
 
 
@@ -226,12 +225,18 @@ class VectorEnvAdapter:
                 self.env.close()
                 return
         # A call has not come to its end. `close` would wait for its results, of which some were taken already.
-        _end_processes(inner)
+        for process in inner.processes:
+            process.kill()
+        inner._state = AsyncState.DEFAULT
+        with suppress(Exception):
+            inner.close(terminate=True)
         self.env.close()
 
     def _reset(self, doing: str, reset: Callable[[], Reset], which: np.ndarray | None = None) -> Reset:
         try:
-            self._drop_sent()
+            if self._sent:  # in the middle of a step it takes no reset
+                self._sent = False
+                self._env_recv()
             observation, info = reset()
             info, rows = vector_info(info, self.n), self._converted(observation)
         except BaseException as error:
@@ -261,12 +266,6 @@ class VectorEnvAdapter:
                 self._seed_forms = (form,)
                 return result
         raise cast(Exception, refused)
-
-    def _drop_sent(self) -> None:
-        """Complete a step under way: an environment in the middle of a step takes no reset."""
-        if self._sent:
-            self._sent = False
-            self._env_recv()
 
     def _rewards(self, value: Buffer) -> np.ndarray:
         array = np.asarray(value)
@@ -416,23 +415,6 @@ def _find_at_fault(
         except Exception as error:
             faults.append((b, error))
     return (None, None) if not faults or len(faults) == len(ones) > 1 else faults[0]
-
-
-def _end_processes(env: AsyncVectorEnv) -> None:
-    """End the processes of a vector environment of which one was killed, or a step was not taken to its end.
-
-    Its own `close` would wait for results without an end.
-    """
-    for process in env.processes:
-        process.terminate()
-    deadline = time.monotonic() + _CLOSE_SECONDS
-    for process in env.processes:
-        process.join(max(0.0, deadline - time.monotonic()))
-        if process.is_alive():
-            process.kill()
-    env._state = AsyncState.DEFAULT  # nothing is to be waited for
-    with suppress(Exception):
-        env.close(terminate=True)
 
 
 def _ranks_text(ranks: Sequence[int]) -> str:
