@@ -98,7 +98,6 @@ class NextStepEnv:
         return observation, reward, terminated, truncated, info
 
     def _with_final(self, observation: Buffer, info: Info) -> Reset:
-        """Return observation and info with those of the episodes that ended in their places."""
         if not self._ended.any():
             return observation, without_final(info)
         if final_key(info) is None:

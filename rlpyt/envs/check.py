@@ -80,22 +80,10 @@ def check_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
 
 
 def check_vector_env(env: VectorEnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
-    """Play a vector environment twice with the same seeds and random actions, as `check_env` does.
+    """Check a vector environment as `check_env` does one: it takes all steps twice, fewer again if it is slow.
 
-    Args:
-        env: the vector environment; it is left within episodes.
-        seed: of the environments and the random actions.
-        n_steps: number of random steps. A slow environment takes fewer of them the second time.
-
-    Returns:
-        Examples of the values of ONE of its environments.
-
-    Raises:
-        EnvError: if the environment raises, or gives values that its spaces do not allow.
-
-    Warns:
-        UserWarning: if float observations leave their bounds, the same seeds give something else, the last dimension
-            of an image looks like channels, or something about its autoreset mode should be known.
+    Something of its autoreset mode may be warned of, too. It is left within episodes, and the examples are of the
+    values of ONE of its environments.
     """
     return _warned_of(examine_vector_env(env, seed, n_steps))
 
@@ -163,7 +151,6 @@ class _Plays(Generic[AnyEnv]):
             yield f"a reset without {self.a_seed}", self.seen(self.env.reset()[0])
 
     def steps(self, actions: Iterable[Buffer]) -> Iterator[Seen]:
-        """Step, and reset where an episode ends; yield copies of all that the environment gives."""
         assert isinstance(self.env, EnvAdapter)
         for t, action in enumerate(actions, 1):
             start = time.perf_counter()
@@ -175,13 +162,11 @@ class _Plays(Generic[AnyEnv]):
                 yield f"the reset after step {t}", self.seen(self.env.reset()[0])
 
     def seen(self, observation: Buffer) -> Buffer:
-        """Return a copy of an observation, of which bounds are checked."""
         assert isinstance(self.env, EnvAdapter)
         _check_bounds(self.env.where, self.env.observation_space, observation, self.advice)
         return buffer_func(observation, np.array)
 
     def examples(self) -> EnvExamples:
-        """Return examples of all that was given."""
         examples, ignored = _info_examples(self._infos)
         return EnvExamples(
             self.env.spaces,
@@ -201,7 +186,6 @@ class _VectorPlays(_Plays[VectorEnvAdapter]):
     a_seed = "seeds"
 
     def steps(self, actions: Iterable[Buffer]) -> Iterator[Seen]:
-        """Step; yield copies of all that the environment gives."""
         env = self.env
         ended = np.zeros(env.n, bool)
         for t, action in enumerate(actions, 1):
@@ -223,7 +207,6 @@ class _VectorPlays(_Plays[VectorEnvAdapter]):
             yield f"step {t}", (self.seen(observation), reward.copy(), terminated.copy(), truncated.copy())
 
     def seen(self, observation: Buffer) -> Buffer:
-        """Return a copy of the observations, of which bounds are checked."""
         for b, rank in enumerate(self.env.ranks):
             where = f"{self.env.name} (rank {rank}), its step {self.env.n_steps}"
             _check_bounds(where, self.env.observation_space, observation[b], self.advice)

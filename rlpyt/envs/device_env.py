@@ -234,7 +234,6 @@ class _Leaf(NamedTuple):
 
 
 def _leaves(space: Space, name: str, n: int) -> list[tuple[str, _Leaf]]:
-    """Return what is expected of each part of a space, by name."""
     if parts := subspaces(space):
         return [one for key, part in parts for one in _leaves(part, f"{name}[{key!r}]", n)]
     start = getattr(space, "start", 0)

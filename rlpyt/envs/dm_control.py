@@ -105,7 +105,6 @@ class _SuiteEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         raise NotImplementedError
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        """Start an episode; a seed decides it and all that follow."""
         parts, _ = self.env.reset(seed=seed)
         return self.observe(parts, is_first=True), {}
 
@@ -199,7 +198,6 @@ def _check_name(kind: str, name: str, names: Iterable[str]) -> None:
 
 
 def _import_suite() -> tuple[Any, Any]:
-    """Return the suite and the adapter of Shimmy."""
     try:
         with warnings.catch_warnings():
             # glfw warns of the missing display when it is imported.

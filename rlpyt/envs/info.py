@@ -269,7 +269,6 @@ def as_flags(value: object, name: str, n: int) -> np.ndarray:
 
 
 def _hint(value: object, name: str) -> str:
-    """Return what may have been given in the place of a flag."""
     if name == "truncated" and isinstance(value, Mapping):
         return " Is it the info? The five are observation, reward, terminated, truncated, info."
     if isinstance(value, Mapping):

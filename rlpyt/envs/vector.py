@@ -281,7 +281,6 @@ class VectorEnvAdapter:
         return array.astype(np.float32, copy=False)
 
     def _traj_done(self, info: Info) -> np.ndarray:
-        """Return `traj_done` as bool [n], True where it was not given."""
         value, given = info["traj_done"], info.get("_traj_done")
         if given is not None:
             value = [one if was else True for one, was in zip(value, given, strict=True)]
