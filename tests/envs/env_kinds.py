@@ -101,8 +101,8 @@ class Unseeded(Sampled):
 class Rlpyt(Env):
     """The predecessor's interface, with a named tuple for info."""
 
-    def __init__(self) -> None:
-        self.inner = Sampled()
+    def __init__(self, observation_space: Any = None) -> None:
+        self.inner = Sampled(observation_space)
         self._observation_space, self._action_space = self.inner.observation_space, self.inner.action_space
 
     def reset(self) -> Any:

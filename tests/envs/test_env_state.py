@@ -684,23 +684,6 @@ class HasPair(Plain):
         self.emulator.frame, self.bonus = int(state["frame"]), 0
 
 
-class HasPairOfAnObject(HasPair):
-    """Gives an object, whose parts it takes over again, and has two names for one that cannot be saved."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.holder = self.same_holder = Part()
-        self.holder.emulator = self.emulator  # type: ignore[attr-defined]
-
-    def get_state(self) -> Any:
-        part = Part()
-        part.count = self.emulator.frame
-        return part
-
-    def set_state(self, state: Any) -> None:
-        self.emulator.frame, self.bonus = state.count, 0
-
-
 class HasPairOfAnEmulator(HasPair):
     """Gives what cannot be read."""
 
@@ -732,7 +715,6 @@ class HasHalfAPair(HasPair):
 
 def test_get_state_and_set_state_serve_with_the_attributes_that_can_be_read(carry):
     check(HasPair, {}, carry)
-    check(HasPairOfAnObject, {}, carry)
     for EnvCls, place in [
         (HasPairOfAnEmulator, "get_state() of env"),
         (HasPairAndAList, "env.emulators[0]"),

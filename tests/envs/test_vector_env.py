@@ -129,11 +129,11 @@ def assert_same_nested(value: Any, expected: Any) -> None:
 # ---- seeds
 
 
-def first_observations(env: VectorEnvAdapter, seeds: list[int], n_steps: int = 60) -> np.ndarray:
-    """Observations [n_steps, B, ...] over several episodes."""
+def first_observations(env: VectorEnvAdapter, seeds: list[int]) -> np.ndarray:
+    """Observations [T, B, ...] over several episodes."""
     rng, seen, space = np.random.default_rng(0), [env.reset(seeds)[0]], env.action_space
     assert isinstance(space, spaces.Discrete)
-    for _ in range(n_steps):
+    for _ in range(60):
         # The same action in all environments, so that it does not matter how many there are.
         env.send(np.full(env.n, rng.integers(space.n)))
         seen.append(env.recv()[0])
@@ -146,20 +146,16 @@ def first_observations(env: VectorEnvAdapter, seeds: list[int], n_steps: int = 6
         (gymnasium.make_vec, {"id": "CartPole-v1"}, False),  # one generator for all
         (gymnasium.make_vec, {"id": "CartPole-v1", "vectorization_mode": "sync"}, True),
         (gymnasium.make_vec, {"id": "CartPole-v1", "vectorization_mode": "async"}, True),
-        pytest.param(
-            *(AtariVectorEnv, {"game": "pong", "img_height": 20, "img_width": 16}, True), marks=pytest.mark.nightly
-        ),
     ],
 )
 def test_the_same_seeds_repeat_and_a_stream_does_not_depend_on_how_many_there_are(EnvCls, env_kwargs, apart):
     make = functools.partial(make_vector_env, EnvCls, env_kwargs)
     three, one = make([0, 1, 2]), make([1])
-    n = 5 if EnvCls is AtariVectorEnv else 60
-    many = first_observations(three, [5, 6, 2**31 - 1], n)
-    np.testing.assert_array_equal(many, first_observations(three, [5, 6, 2**31 - 1], n))
-    assert EnvCls is AtariVectorEnv or (many != first_observations(three, [7, 8, 9], n)).any()
+    many = first_observations(three, [5, 6, 2**31 - 1])
+    np.testing.assert_array_equal(many, first_observations(three, [5, 6, 2**31 - 1]))
+    assert (many != first_observations(three, [7, 8, 9])).any()
     if apart:
-        np.testing.assert_array_equal(many[:, 1:2], first_observations(one, [6], n))
+        np.testing.assert_array_equal(many[:, 1:2], first_observations(one, [6]))
     three.close()
     one.close()
 
@@ -569,8 +565,6 @@ def test_the_mode_that_another_environment_left_in_the_base_class_does_not_count
     assert NoMode(1).metadata == {"autoreset_mode": AutoresetMode.NEXT_STEP}  # the trap
     with pytest.raises(ValueError, match=r"is None; expected one of AutoresetMode.NEXT_STEP, .* of gymnasium.vector"):
         VectorEnvAdapter(NoMode(1), [0])
-    AtariVectorEnv("pong", 1, autoreset_mode="SameStep")
-    VectorEnvAdapter(AtariVectorEnv("pong", 1), [0])
 
 
 def test_spaces_and_interfaces_that_cannot_be_used():
