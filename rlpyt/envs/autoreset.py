@@ -6,7 +6,8 @@ row of its own, and the row after it has the first observation of the next episo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import UserDict
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -57,11 +58,10 @@ class NextStepEnv:
         self._space = as_gymnasium(env.single_observation_space)
         self._takes_mask = self._find_out_about_masks()
 
-    def reset(self, seed: Any = None, options: dict[str, Any] | None = None) -> Reset:
+    def reset(self, seed: Any = None, options: ResetOptions | None = None) -> Reset:
         """Start episodes, in all environments or in those of `options["reset_mask"]`."""
-        # Read past the notes of `ResetOptions`: only the environment's own look at the mask counts.
-        mask = None if options is None else dict.get(options, "reset_mask")
-        self._ended[... if mask is None else mask] = False
+        # Read past `options.was_read`: only the environment's own look at the mask counts.
+        self._ended[... if options is None else options.data["reset_mask"]] = False
         kwargs = {"seed": seed, "options": options}
         observation, info = self.env.reset(**{key: value for key, value in kwargs.items() if value is not None})
         return self._to_rows(observation), info
@@ -166,8 +166,8 @@ def without_final(info: Info) -> dict[str, Buffer]:
     return {key: value for key, value in info.items() if key.removeprefix("_") not in names}
 
 
-class ResetOptions(dict[str, Any]):
-    """Options of a reset that record whether the mask was read.
+class ResetOptions(UserDict[str, Any]):
+    """Options of a reset that record whether the mask was read, be it to copy them.
 
     An environment that does not know the mask resets all sub-environments without a word.
     """
@@ -178,20 +178,6 @@ class ResetOptions(dict[str, Any]):
         self.was_read |= key == "reset_mask"
         return super().__getitem__(key)
 
-    def get(self, key: str, default: Any = None) -> Any:
-        """Return the option."""
-        self.was_read |= key == "reset_mask"
-        return super().get(key, default)
-
-    def pop(self, key: str, *default: Any) -> Any:
-        """Take the option out."""
-        self.was_read |= key == "reset_mask"
-        return super().pop(key, *default)
-
-    def __iter__(self) -> Iterator[str]:
-        # With an `__iter__` of its own a dictionary is copied by `__getitem__`, so that a copy counts as read.
-        return super().__iter__()
-
 
 def reset_part(env: Any, mask: np.ndarray) -> Reset:
     """Reset the environments of a mask, bool [B], of which only the rows are meaningful in what is returned.
@@ -199,7 +185,7 @@ def reset_part(env: Any, mask: np.ndarray) -> Reset:
     Raises:
         TypeError: if the environment ignored the mask.
     """
-    options = ResetOptions(reset_mask=np.array(mask, bool))
+    options = ResetOptions({"reset_mask": np.array(mask, bool)})
     result: Reset = env.reset(options=options)
     if not options.was_read:
         raise TypeError(
