@@ -27,7 +27,7 @@ from rlpyt.envs import (
     make_vector_env,
     makes_vector_env,
 )
-from rlpyt.envs.autoreset import _with_info
+from rlpyt.envs.autoreset import _with_info, with_final
 from rlpyt.envs.vector import batch_rows_space
 from rlpyt.spaces import null_action, to_env, to_rows
 from rlpyt.utils.arrays import buffer_leaves
@@ -292,18 +292,6 @@ def test_actions_are_checked_before_they_reach_native_code():
         env.send(np.array([-1, 0]))
     env.send(np.array([0, 5]))
     env.recv()
-
-
-def test_actions_that_are_not_finite_are_refused_and_others_clipped():
-    env = make_vector_env(gymnasium.make_vec, {"id": "Pendulum-v1", "vectorization_mode": "sync"}, [3, 4])
-    env.reset([0, 1])
-    with pytest.raises(EnvError, match=r"rank 4 of ranks 3 to 4.*must be finite"):
-        env.send(np.array([[0], [np.nan]], np.float32))
-    env.send(np.array([[9], [2]], np.float32))
-    env.recv()
-    assert [one.unwrapped.last_u for one in env.env.envs] == [2, 2]
-    with pytest.raises(EnvError, match="ValueError"):
-        env.send(np.zeros((3, 1), np.float32))
 
 
 class Broken(CountingVectorEnv):
@@ -734,6 +722,20 @@ def test_final_observations_of_environments_that_reset_themselves_in_the_default
         UserWarning, match=r"NEXT_STEP.* has a reward, which is not counted.*name AutoresetMode.SAME_STEP"
     ):
         check_vector_env(env, seed=0)
+
+
+def test_final_observations_of_several_parts_have_the_masks_of_gymnasium_beside_them():
+    space = spaces.Dict(t=spaces.Box(0, 9, (1,)), deep=spaces.Dict(t=spaces.Discrete(9)))
+    ended = np.array([False, True])
+
+    def batch(*ts: int) -> dict[str, Any]:
+        return {"t": np.array(ts, "f4")[:, None], "deep": {"t": np.array(ts)}}
+
+    rows, finals = to_rows(batch_rows_space(space, 2))(batch(1, 0)), batch(0, 3)
+    given = {**finals, "_t": ended, "_deep": ended, "deep": {**finals["deep"], "_t": ended}}
+    found, info = with_final(space, rows, {"final_obs": given, "_final_obs": ended}, ended)
+    assert (found.t[:, 0].tolist(), found.deep.t.tolist(), info) == ([1, 3], [1, 3], {})
+    assert rows.deep.t.tolist() == [1, 0], "a copy"
 
 
 @pytest.mark.parametrize(
