@@ -94,17 +94,6 @@ def test_a_subclass_adds_fields_to_those_it_inherits():
 
 def test_a_base_beside_it_is_told_of_the_subclass():
     """As Python does of every class: without it a generic one would have no parameters."""
-    told = []
-
-    class Listed:
-        def __init_subclass__(cls, unit: str = "") -> None:
-            told.append((cls.__name__, unit))
-
-    class Both(NamedArrayTuple, Listed, Generic[Item], unit="m"):
-        x: Item
-
-    assert told == [("Both", "m")]
-    assert Both[int](3).x == 3
 
     class Pair(NamedArrayTuple, Generic[Item]):
         x: Item
