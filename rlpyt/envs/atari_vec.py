@@ -90,9 +90,8 @@ class AtariVec(VectorWrapper[Any, Any, Any, Any, Any]):
     """Vector environment with the rules of `AtariEnv` for lives, rewards and the horizon, over an `AtariVectorEnv`.
 
     `info` has arrays [B]: `game_score` (float64), `traj_done` (bool) and `lives` (int32). In the row after a lost life
-    the same game continues with one step of no action and reward 0. A life lost in that row does not count. A score
-    made in it is added to the `game_score` of the next row. If the game ends in it, `terminated` and `traj_done` are
-    True, and the next row starts a game. `reset` starts new games, also with a mask.
+    the reward is 0 and a lost life does not count. A score made in it is added to the `game_score` of the next row. If
+    the game ends in it, `terminated` and `traj_done` are True. `reset` starts new games, also with a mask.
 
     ale-py could truncate a game itself, but it reads no screen in the frame in which it does. The final observation,
     whose value counts, would be of older frames. So the horizon is applied here, and the next row resets that game.
@@ -126,14 +125,9 @@ class AtariVec(VectorWrapper[Any, Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | Any = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Start new games.
+        """Start new games, or with `reset_mask`, bool [B], some.
 
-        Args:
-            seed: int64 [B], one for each game; or one number for the first game, counted up for the others.
-            options: with `reset_mask`, bool [B], only these games start.
-
-        Returns:
-            observation uint8 [B, num_img_obs, height, width], info.
+        Seeds are int64 [B], one for each game, or one number for the first, counted up for the others.
         """
         observation, info = self.env.reset(seed=seed, options=options)
         begun = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
@@ -151,11 +145,7 @@ class AtariVec(VectorWrapper[Any, Any, Any, Any, Any]):
         return self.recv()
 
     def send(self, actions: np.ndarray) -> None:
-        """Let the threads step.
-
-        Args:
-            actions: int [B]; those of games that start, or continue after a lost life, have no effect.
-        """
+        """Let the threads step; actions [B] of games that start, or continue after a lost life, have no effect."""
         actions = np.array(actions)
         actions[self._lost_life] = self._begin
         actions[self._over | self._cut] = self._noop

@@ -25,16 +25,10 @@ class NextStepEnv:
     """Vector environment in SAME_STEP or DISABLED mode, converted to NEXT_STEP.
 
     Such an environment steps all sub-environments or none. So it cannot wait while the final observation of one has its
-    row. That one takes a hidden step of the null action instead, and is reset afterwards with `reset_mask`. So every
-    episode takes one more reset than in NEXT_STEP.
-
-    - SAME_STEP: the final observation is `info["final_obs"]`, and its info is `info["final_info"]`; the other names of
-      `rlpyt.envs.info.FINAL_KEYS` serve as well. An environment that ignores `reset_mask` loses the first observation
-      of every episode but the first: the row is the one after a step of the null action, whose reward is dropped. The
-      check at the start says so.
-    - DISABLED: an environment whose episode is over is also reset before the hidden step, as it allows no step then.
-    - After an end with `traj_done` False (a lost life), the reset that continues the game is the only one. So one step
-      of the null action is part of the game.
+    row. That one takes a hidden step of the null action instead, and is reset afterwards with `reset_mask`. In DISABLED
+    mode it is reset before that step, too, as it allows none then. A SAME_STEP environment that ignores `reset_mask`
+    loses the first observation of every episode but the first, which `advice` says. After a lost life (`traj_done`
+    False), the reset that continues the game is the only one, and the step of the null action a part of the game.
 
     Args:
         env: the vector environment.

@@ -117,11 +117,7 @@ class EnvPoolVec(VectorEnv[Any, Any, Any]):
         return self.recv()
 
     def send(self, actions: Buffer) -> None:
-        """Let the threads step.
-
-        Args:
-            actions: as `action_space` has them. EnvPool does not check their range.
-        """
+        """Let the threads step. EnvPool does not check the range of actions."""
         self._pool.send(actions)
 
     def recv(self) -> VectorStep:
