@@ -182,18 +182,17 @@ def null_action(space: Space) -> Buffer:
     return (np.where(bounded, space.low, 0) / 2 + np.where(bounded, space.high, 0) / 2).astype(_row_dtype(space))
 
 
-def random_value(space: Space, rng: np.random.Generator | None = None) -> Buffer:
+def random_value(space: Space, rng: np.random.Generator) -> Buffer:
     """Return `space.sample()` in row form.
 
     Args:
         space: to sample from.
-        rng: seeds the space before it samples; None uses the generator of the space as it stands.
+        rng: seeds the space before it samples.
 
     Raises:
         ValueError: if the bounds of a Box are too far apart to sample from.
     """
-    if rng is not None:
-        space.seed(int(rng.integers(2**31)))
+    space.seed(int(rng.integers(2**31)))
     try:
         sample = space.sample()
     except OverflowError as error:

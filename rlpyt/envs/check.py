@@ -57,7 +57,7 @@ Seen: TypeAlias = tuple[str, Buffer]
 AnyEnv = TypeVar("AnyEnv", bound=EnvAdapter | VectorEnvAdapter)
 
 
-def check_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
+def check_env(env: EnvAdapter | VectorEnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
     """Take random steps in an environment, the first of them twice with one seed; return examples of its values.
 
     The adapter checks shapes, dtypes, flags and finite numbers at every step of a run. Here bounds are checked, too,
@@ -65,34 +65,30 @@ def check_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
     leaves what is to be said to their log.
 
     Args:
-        env: the environment; it is left within an episode.
+        env: the environment; it is left within an episode. Of a vector environment the examples are of ONE.
         seed: of the environment and the random actions.
-        n_steps: number of random steps in all. A quarter of them is taken again; fewer if the environment is slow.
+        n_steps: number of random steps in all. A quarter of them is taken again, of a vector environment all; fewer if
+            the environment is slow.
 
     Raises:
         EnvError: if the environment raises, or gives values that its spaces do not allow.
 
     Warns:
         UserWarning: if float observations leave their bounds, a flag is None, the same seed gives something else, the
-            last dimension of an image looks like channels, or the default models flatten what looks like an image.
+            last dimension of an image looks like channels, the default models flatten what looks like an image, or
+            something of a vector environment's autoreset mode should be known.
     """
-    return _warned_of(examine_env(env, seed, n_steps))
-
-
-def check_vector_env(env: VectorEnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
-    """Check a vector environment as `check_env` does one: it takes all steps twice, fewer again if it is slow.
-
-    Something of its autoreset mode may be warned of, too. It is left within episodes, and the examples are of the
-    values of ONE of its environments.
-    """
-    return _warned_of(examine_vector_env(env, seed, n_steps))
-
-
-def _warned_of(examples: EnvExamples) -> EnvExamples:
-    """Warn of the advice of a check that was made by hand, and return its result."""
+    if isinstance(env, VectorEnvAdapter):
+        examples = examine_vector_env(env, seed, n_steps)
+    else:
+        examples = examine_env(env, seed, n_steps)
     for text in examples.advice.values():
-        warnings.warn(text, stacklevel=3)
+        warnings.warn(text, stacklevel=2)
     return examples
+
+
+check_vector_env = check_env
+"""Another name of `check_env`."""
 
 
 def examine_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
