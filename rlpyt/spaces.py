@@ -71,8 +71,6 @@ def to_rows(space: Space, name: str = "observation") -> Converter:
             return _multi_discrete_to_row(space, name)
         case MultiBinary():
             return _binary_to_row(space, name)
-        case Box():
-            return _array_to_row(space, name)
         case Dict():
             return _dict_to_row(space, name)
         case Tuple():
@@ -103,8 +101,6 @@ def to_env(space: Space, name: str = "action") -> Converter:
             return _multi_discrete_to_env(space, name)
         case MultiBinary():
             return lambda row: np.asarray(row, np.int8).reshape(space.shape)
-        case Box():
-            return _box_to_env(space, name)
         case Dict():
             parts = {key: to_env(s, f"{name}[{key!r}]") for key, s in subspaces(space)}
             return lambda row: {key: part(row[key]) for key, part in parts.items()}
@@ -169,8 +165,6 @@ def null_value(space: Space) -> Buffer:
     match space:
         case Discrete():
             return np.int64(0)
-        case Box() | MultiDiscrete() | MultiBinary():
-            return np.zeros(space.shape, _row_dtype(space))
         case Dict() | Tuple():
             return _row_type(space)(*[null_value(s) for _, s in subspaces(space)])
         case _ if _is_array(space):
@@ -188,18 +182,17 @@ def null_action(space: Space) -> Buffer:
     return (np.where(bounded, space.low, 0) / 2 + np.where(bounded, space.high, 0) / 2).astype(_row_dtype(space))
 
 
-def random_value(space: Space, rng: np.random.Generator | None = None) -> Buffer:
+def random_value(space: Space, rng: np.random.Generator) -> Buffer:
     """Return `space.sample()` in row form.
 
     Args:
         space: to sample from.
-        rng: seeds the space before it samples; None uses the generator of the space as it stands.
+        rng: seeds the space before it samples.
 
     Raises:
         ValueError: if the bounds of a Box are too far apart to sample from.
     """
-    if rng is not None:
-        space.seed(int(rng.integers(2**31)))
+    space.seed(int(rng.integers(2**31)))
     try:
         sample = space.sample()
     except OverflowError as error:
@@ -354,6 +347,11 @@ class FrameStack(Box):
         super().__init__(low, high, shape, dtype)
         self.n_frames = n_frames
 
+    @classmethod
+    def of(cls, space: Any, n_frames: int) -> FrameStack:
+        """Return a Box that is known to hold stacks of frames."""
+        return cls(space.low, space.high, space.shape, space.dtype, n_frames=n_frames)
+
 
 def frame_counts(space: Space) -> Any:
     """Return the number of frames stacked in an observation, 1 for no stack; a tuple where the observation is one."""
@@ -418,7 +416,7 @@ def _refuse(space: Any, name: str) -> NoReturn:
 
 
 def _is_array(space: Space) -> bool:
-    """Return whether the values of a space of a user's own are arrays of numbers."""
+    """Return whether the values of a space, a Box or one of a user's own, are arrays of numbers."""
     return space.shape is not None and space.dtype is not None and space.dtype.kind in "biuf"
 
 

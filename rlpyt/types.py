@@ -301,8 +301,7 @@ class TrajInfo(MutableMapping[str, Any]):
             self._take_success(env_info)
 
     def _take_success(self, env_info: Info) -> None:
-        """Set `Success` by the info of a step that ends an episode."""
-        found = (as_success(env_info[name]) for name in SUCCESS_KEYS if name in env_info)
+        found = (as_number(env_info[name]) for name in SUCCESS_KEYS if name in env_info)
         success = next((x for x in found if x is not None), None)
         if success is None:
             return
@@ -312,15 +311,17 @@ class TrajInfo(MutableMapping[str, Any]):
             self.Success: float = success
 
     def _add_score(self, score: Buffer) -> None:
-        """Add the score of a step, a number; None is none.
-
-        Raises:
-            TypeError: if it is something else.
-        """
         if score is None:
             return
         if type(score) is not float:
-            score = _as_score(score)
+            number = as_number(score)
+            if number is None:
+                raise TypeError(
+                    "game_score in the info of an environment: expected one number, or None for no score, got "
+                    f"{type(score).__name__} {score!r:.100}. It is the raw reward of the step, which TrajInfo sums in "
+                    "GameScore. Give something else another name."
+                )
+            score = number
         if self._sums_score is None:
             # Subclasses written for rlpyt 0.1 have a GameScore of their own, and add to it in `step`.
             self._sums_score = "GameScore" not in self.__dict__
@@ -385,24 +386,14 @@ class TrajInfo(MutableMapping[str, Any]):
     __hash__ = object.__hash__
 
 
-def as_success(value: object) -> float | None:
-    """Return what info says of the success of an episode as a number; None for anything but one number."""
-    if isinstance(value, np.ndarray | np.generic) and value.size == 1:
-        value = value.item()
-    return float(value) if isinstance(value, bool | int | float) else None
-
-
-def _as_score(score: Buffer) -> float:
+def as_number(value: Buffer) -> float | None:
+    """Return a number, or an array or tensor of one element, as a float; None for anything else."""
     try:
-        if not isinstance(score, str | bytes):
-            return float(score.item() if isinstance(score, np.ndarray) else score)
-    except (TypeError, ValueError):
+        if not isinstance(value, str | bytes):
+            return float(value.item() if isinstance(value, np.ndarray) else value)
+    except (TypeError, ValueError, RuntimeError):
         pass
-    raise TypeError(
-        f"game_score in the info of an environment: expected one number, or None for no score, got "
-        f"{type(score).__name__} {score!r:.100}. It is the raw reward of the step, which TrajInfo sums in GameScore. "
-        "Give something else another name."
-    )
+    return None
 
 
 AtariTrajInfo = TrajInfo

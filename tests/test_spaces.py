@@ -25,28 +25,7 @@ from rlpyt.spaces import (
     to_env,
     to_rows,
 )
-from tests.envs.env_kinds import NESTED, old_space
-
-shapes = st.lists(st.integers(1, 3), max_size=3).map(tuple)
-leaves: Any = st.one_of(
-    st.builds(
-        lambda s, d: spaces.Box(-2, 3, s, d), shapes, st.sampled_from([np.float32, np.float64, np.int16, np.float16])
-    ),
-    st.builds(lambda s: spaces.Box(0, 255, s, np.uint8), shapes),
-    st.builds(lambda n, s: spaces.Discrete(n, start=s), st.integers(1, 6), st.integers(-4, 4)),
-    st.builds(lambda n, s: spaces.MultiDiscrete([n, 2], start=[s, 1]), st.integers(1, 6), st.integers(-4, 4)),
-    st.builds(spaces.MultiBinary, st.integers(1, 4)),
-)
-random_spaces = st.recursive(
-    leaves,
-    lambda parts: st.one_of(
-        st.lists(parts, min_size=1, max_size=3).map(spaces.Tuple),
-        st.dictionaries(st.sampled_from(["b", "a", "ale.lives", "count", "0"]), parts, min_size=1, max_size=3).map(
-            spaces.Dict
-        ),
-    ),
-    max_leaves=6,
-)
+from tests.envs.env_kinds import NESTED, old_space, random_spaces
 
 
 def slow_row(space: Any, value: Any) -> Any:

@@ -37,13 +37,6 @@ def test_statistics_by_hand():
     assert info.statistics() == {"Length": 4, "Return": 3.0, "NonzeroRewards": 3, "DiscountedReturn": 1 - 0.5 + 0.5}
 
 
-def test_a_trajectory_shows_its_statistics():
-    info = run(TrajInfo(discount=0.5), [1.0, 0.5, -2.0])
-    assert repr(info) == "TrajInfo(Length=3, Return=-0.5, NonzeroRewards=3, DiscountedReturn=0.75)"
-    info.Return = 1 / 3
-    assert "Return=0.333333" in repr([info])
-
-
 def test_the_raw_score_is_summed_where_the_environment_gives_one():
     assert run(TrajInfo(), [1, 1, -1], [10.0, 400.0, -5.0]).statistics()["GameScore"] == 405
     assert run(TrajInfo(), [1, 1], [None, 7.0]).statistics()["GameScore"] == 7

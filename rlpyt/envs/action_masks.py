@@ -147,7 +147,6 @@ class EnvMasks:
         return buffer_func(action, legal)
 
     def _in_info(self, info: Info, goes_on: bool | np.ndarray, b: int | None = None) -> np.ndarray:
-        """Return the mask in the info of one environment, [n]."""
         value: Buffer = info.get(MASK)
         if value is None:
             if not goes_on:

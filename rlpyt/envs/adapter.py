@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -23,7 +24,7 @@ from rlpyt.envs.state import load_graph, save_graph
 from rlpyt.envs.state_data import StateError, class_name
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import EnvSpaces, Space, as_gymnasium, check_action_space, to_env, to_rows
-from rlpyt.types import Kwargs, StateDict
+from rlpyt.types import Kwargs, StateDict, as_number
 from rlpyt.utils.stops import is_end_of_run
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -64,9 +65,8 @@ class EnvAdapter:
     """
 
     def __init__(self, env: Any, rank: int = 0, seed: int | None = None) -> None:
-        missing = [a for a in ("observation_space", "action_space", "reset", "step") if not hasattr(env, a)]
         _check_one_agent(env)
-        if missing:
+        if missing := [a for a in (*_SPACES, "reset", "step") if not hasattr(env, a)]:
             raise TypeError(
                 f"EnvAdapter: {type(env).__name__} has no {', '.join(missing)}; expected an environment of the "
                 'gymnasium or the old gym interface, such as gymnasium.make("CartPole-v1") returns. Does EnvCls return '
@@ -187,7 +187,10 @@ class EnvAdapter:
     def saved_state(self) -> tuple[StateDict, str | None]:
         """Return the state, empty if it cannot be had; and why it cannot."""
         try:
-            return self._saved(), None
+            graph = save_graph({"env": self.env, "continues_from": self._continues_from}, self.layers)
+            facts = {"name": self.name, "seed": self.seed, "first_seed": self._first_seed}
+            mask = {"mask": self.masks.newest} if self.masks.in_rows else {}
+            return {**facts, **mask, "frame": self._frame(), "graph": graph}, None
         except StateError as error:
             why = f"{error}"
         except Exception as error:  # of a state_dict of its own; a run does not end by that
@@ -209,7 +212,7 @@ class EnvAdapter:
                 f"{self.where}: loading a state: got that of {state_dict['name']}, expected one of {self.name}."
             )
         frame = self._frame()
-        for place, came in state_dict.get("frame", {}).items():
+        for place, came in state_dict["frame"].items():
             if came != frame.get(place):
                 raise ValueError(
                     f"{self.where}: loading a state: {place}: got {came}, expected {frame.get(place, 'no such layer')}."
@@ -219,20 +222,11 @@ class EnvAdapter:
         self.seed, self._first_seed = state_dict["seed"], state_dict["first_seed"]
         self.masks.newest = state_dict.get("mask")
 
-    def _saved(self) -> StateDict:
-        graph = save_graph({"env": self.env, "continues_from": self._continues_from}, self.layers)
-        facts = {"name": self.name, "seed": self.seed, "first_seed": self._first_seed}
-        mask = {"mask": self.masks.newest} if self.masks.in_rows else {}
-        return {**facts, **mask, "frame": self._frame(), "graph": graph}
-
     def _frame(self) -> dict[str, str]:
         """Return what is the same in every environment that a state may be loaded into."""
         classes = {".".join(["env"] * (i + 1)): class_name(type(layer)) for i, layer in enumerate(self.layers)}
-        return {
-            **classes,
-            "observation_space": f"{self._own_observation_space}",
-            "action_space": f"{self.action_space}",
-        }
+        spaces = (f"{self._own_observation_space}", f"{self.action_space}")
+        return {**classes, **dict(zip(_SPACES, spaces, strict=True))}
 
     @property
     def layers(self) -> list[object]:
@@ -374,8 +368,14 @@ def takes_seed(env: object) -> bool:
 
 def seeded_reset(env: Any) -> Callable[[int], Any]:
     """Return a function that resets an environment with a seed, in the form that its `reset` takes."""
+    way = _way_of_seed(env)
 
-    def seed_apart(seed: int) -> Any:
+    def reset(seed: int) -> Any:
+        if way == "keyword":
+            return env.reset(seed=seed)
+        if way == "unknown":
+            with suppress(TypeError):
+                return env.reset(seed=seed)
         seed_env = getattr(env, "seed", None)
         if callable(seed_env):
             try:
@@ -386,39 +386,28 @@ def seeded_reset(env: Any) -> Callable[[int], Any]:
             seed_env(*numbers)
         return env.reset()
 
-    def try_keyword(seed: int) -> Any:
-        try:
-            return env.reset(seed=seed)
-        except TypeError:
-            return seed_apart(seed)
-
-    ways: dict[str, Callable[[int], Any]] = {"unknown": try_keyword, "apart": seed_apart, "position": env.reset}
-    return ways.get(_way_of_seed(env), lambda seed: env.reset(seed=seed))
+    return reset
 
 
-def _way_of_seed(env: Any) -> Literal["keyword", "position", "apart", "unknown"]:
+def _way_of_seed(env: Any) -> Literal["keyword", "apart", "unknown"]:
     """Return how `reset` takes a seed; wrappers that pass their arguments on are looked through."""
     try:
         parameters = inspect.signature(env.reset).parameters
     except (TypeError, ValueError):  # a compiled function may have no signature
         return "unknown"
     if "seed" in parameters:
-        by_position = parameters["seed"].kind is inspect.Parameter.POSITIONAL_ONLY and next(iter(parameters)) == "seed"
-        return "position" if by_position else "keyword"
+        return "keyword"
     if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return "apart"
     inner = getattr(env, "env", None)
-    way = "keyword" if inner is None else _way_of_seed(inner)
-    return "keyword" if way == "position" else way
+    return "keyword" if inner is None else _way_of_seed(inner)
 
 
 def _number(reward: Buffer) -> float:
     """Return a reward as a Python float; environments of old gym may return an array of one element."""
-    try:
-        if not isinstance(reward, str | bytes):
-            return float(reward.item() if isinstance(reward, np.ndarray) else reward)
-    except (TypeError, ValueError):
-        pass
+    number = as_number(reward)
+    if number is not None:
+        return number
     if isinstance(reward, Mapping | list | tuple):
         hint = f"One reward for each of several agents is not supported; {SEVERAL_AGENTS}."
     elif isinstance(reward, np.ndarray):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
 
+from rlpyt.envs.base import meant
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_rlpyt import check_class, tells_old_attributes
 from rlpyt.spaces import EnvSpaces, FrameStack
@@ -275,6 +275,4 @@ def find_rom(game: str) -> Path:
         if path is not None and ALEInterface.isSupportedROM(path) is not None:
             return path
         raise ValueError(f"AtariEnv: the game {game!r} is not supported by ale-py; it is for two players.")
-    close = [by_letters[x] for x in difflib.get_close_matches(letters, by_letters)]
-    expected = f"did you mean {' or '.join(close)}" if close else f"expected one of {', '.join(by_letters.values())}"
-    raise ValueError(f"AtariEnv: there is no game {game!r}; {expected}.")
+    raise ValueError(f"AtariEnv: there is no game {game!r}; {meant(name.lower(), list(by_letters.values()))}.")

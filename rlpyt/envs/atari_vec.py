@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorWrapper
 
 from rlpyt.envs.atari import find_rom
 from rlpyt.envs.base import VectorStep
@@ -90,9 +90,8 @@ class AtariVec(VectorWrapper[Any, Any, Any, Any, Any]):
     """Vector environment with the rules of `AtariEnv` for lives, rewards and the horizon, over an `AtariVectorEnv`.
 
     `info` has arrays [B]: `game_score` (float64), `traj_done` (bool) and `lives` (int32). In the row after a lost life
-    the same game continues with one step of no action and reward 0. A life lost in that row does not count. A score
-    made in it is added to the `game_score` of the next row. If the game ends in it, `terminated` and `traj_done` are
-    True, and the next row starts a game. `reset` starts new games, also with a mask.
+    the reward is 0 and a lost life does not count. A score made in it is added to the `game_score` of the next row. If
+    the game ends in it, `terminated` and `traj_done` are True. `reset` starts new games, also with a mask.
 
     ale-py could truncate a game itself, but it reads no screen in the frame in which it does. The final observation,
     whose value counts, would be of older frames. So the horizon is applied here, and the next row resets that game.
@@ -106,7 +105,7 @@ class AtariVec(VectorWrapper[Any, Any, Any, Any, Any]):
 
     def __init__(
         self,
-        env: VectorEnv[Any, Any, Any],
+        env: Any,
         noop: int,
         begin: int,
         clip_reward: bool,
@@ -116,11 +115,8 @@ class AtariVec(VectorWrapper[Any, Any, Any, Any, Any]):
         super().__init__(env)
         self._noop, self._begin = noop, begin
         self._clip_reward, self._episodic_lives, self._horizon = clip_reward, episodic_lives, horizon
-        single: Any = env.single_observation_space
-        self._n_images = len(single.low)
-        self.single_observation_space = FrameStack(
-            single.low, single.high, single.shape, single.dtype, n_frames=self._n_images
-        )
+        self._n_images = len(env.single_observation_space.low)
+        self.single_observation_space = FrameStack.of(env.single_observation_space, self._n_images)
         n = env.num_envs
         self._lives, self._n_steps, self._n_seen = np.zeros((3, n), np.int64)
         self._carried_score = np.zeros(n)
@@ -129,19 +125,12 @@ class AtariVec(VectorWrapper[Any, Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | Any = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Start new games.
+        """Start new games, or with `reset_mask`, bool [B], some.
 
-        Args:
-            seed: int64 [B], one for each game; or one number for the first game, counted up for the others.
-            options: with `reset_mask`, bool [B], only these games start.
-
-        Returns:
-            observation uint8 [B, num_img_obs, height, width], info.
+        Seeds are int64 [B], one for each game, or one number for the first, counted up for the others.
         """
         observation, info = self.env.reset(seed=seed, options=options)
-        begun = (
-            np.ones(self.num_envs, bool) if options is None else options.get("reset_mask", np.ones(self.num_envs, bool))
-        )
+        begun = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
         self._lives[:] = info["lives"]
         self._n_steps[begun] = self._carried_score[begun] = 0
         self._over[begun] = self._cut[begun] = self._lost_life[begun] = False
@@ -156,11 +145,7 @@ class AtariVec(VectorWrapper[Any, Any, Any, Any, Any]):
         return self.recv()
 
     def send(self, actions: np.ndarray) -> None:
-        """Let the threads step.
-
-        Args:
-            actions: int [B]; those of games that start, or continue after a lost life, have no effect.
-        """
+        """Let the threads step; actions [B] of games that start, or continue after a lost life, have no effect."""
         actions = np.array(actions)
         actions[self._lost_life] = self._begin
         actions[self._over | self._cut] = self._noop
@@ -174,9 +159,11 @@ class AtariVec(VectorWrapper[Any, Any, Any, Any, Any]):
             truncated bool [B], info.
         """
         observation, score, over, _, info = self.env.recv()  # type: ignore[attr-defined]
+        if self._cut.any():  # reset what was truncated in the row before, in place of its step
+            first, info = self.env.reset(options={"reset_mask": self._cut})
+            observation[self._cut] = first[self._cut]
+            over[self._cut] = False
         lives = info["lives"]
-        if self._cut.any():
-            lives = self._restart_cut(observation, over)
         begun = self._over | self._cut
         is_step = ~(begun | self._lost_life)
         self._n_steps[begun] = 0
@@ -195,14 +182,6 @@ class AtariVec(VectorWrapper[Any, Any, Any, Any, Any]):
         reward = np.where(is_step, np.sign(score) if self._clip_reward else score, 0).astype(np.float32)
         info = {"game_score": game_score, "traj_done": over | out_of_time, "lives": lives}
         return observation, reward, over | lost_life, self._cut & ~lost_life, info
-
-    def _restart_cut(self, observation: np.ndarray, over: np.ndarray) -> np.ndarray:
-        """Reset the games that were truncated in the row before, in place of their step; return all lives."""
-        first, info = self.env.reset(options={"reset_mask": self._cut})
-        observation[self._cut] = first[self._cut]
-        over[self._cut] = False
-        lives: np.ndarray = info["lives"]
-        return lives
 
     def _blank_older_images(self, observation: np.ndarray) -> None:
         """Set the images from before the start of an episode to zero."""

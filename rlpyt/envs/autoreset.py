@@ -6,46 +6,42 @@ row of its own, and the row after it has the first observation of the next episo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
+from collections import UserDict
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from rlpyt.envs.base import Reset, VectorStep
-from rlpyt.envs.info import FINAL_KEYS, as_flags, final_key, vector_info
+from rlpyt.envs.info import FINAL_KEYS, as_flags, final_key, is_mask_in, vector_info
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import Space, as_gymnasium, to_rows
 from rlpyt.types import Info, Kwargs
+from rlpyt.utils.arrays import buffer_func
 
 
 class NextStepEnv:
     """Vector environment in SAME_STEP or DISABLED mode, converted to NEXT_STEP.
 
     Such an environment steps all sub-environments or none. So it cannot wait while the final observation of one has its
-    row. That one takes a hidden step of the null action instead, and is reset afterwards with `reset_mask`. So every
-    episode takes one more reset than in NEXT_STEP.
-
-    - SAME_STEP: the final observation is `info["final_obs"]`, and its info is `info["final_info"]`; the other names of
-      `rlpyt.envs.info.FINAL_KEYS` serve as well. An environment that ignores `reset_mask` loses the first observation
-      of every episode but the first: the row is the one after a step of the null action, whose reward is dropped. The
-      check at the start says so.
-    - DISABLED: an environment whose episode is over is also reset before the hidden step, as it allows no step then.
-    - After an end with `traj_done` False (a lost life), the reset that continues the game is the only one. So one step
-      of the null action is part of the game.
+    row. That one takes a hidden step of the null action instead, and is reset afterwards with `reset_mask`. In DISABLED
+    mode it is reset before that step, too, as it allows none then. A SAME_STEP environment that ignores `reset_mask`
+    loses the first observation of every episode but the first, which `advice` says. After a lost life (`traj_done`
+    False), the reset that continues the game is the only one, and the step of the null action a part of the game.
 
     Args:
         env: the vector environment.
         mode: its mode.
         name: of the environment, for messages.
+        to_rows: converts its observations to row form, in which they are given.
 
     Raises:
         TypeError: if the mode is DISABLED, and the environment can only reset all sub-environments together.
     """
 
-    def __init__(self, env: Any, mode: AutoresetMode, name: str) -> None:
-        self.env = env
+    def __init__(self, env: Any, mode: AutoresetMode, name: str, to_rows: Callable[[Buffer], Buffer]) -> None:
+        self.env, self._to_rows = env, to_rows
         self.num_envs, self._name = int(env.num_envs), name
         self.advice: list[str] = []
         """What the user should know of it."""
@@ -56,15 +52,13 @@ class NextStepEnv:
         self._space = as_gymnasium(env.single_observation_space)
         self._takes_mask = self._find_out_about_masks()
 
-    def reset(self, seed: Any = None, options: dict[str, Any] | None = None) -> Reset:
+    def reset(self, seed: Any = None, options: ResetOptions | None = None) -> Reset:
         """Start episodes, in all environments or in those of `options["reset_mask"]`."""
-        # Read past the notes of `ResetOptions`: only the environment's own look at the mask counts.
-        mask = None if options is None else dict.get(options, "reset_mask")
-        self._ended[... if mask is None else mask] = False
+        # Read past `options.was_read`: only the environment's own look at the mask counts.
+        self._ended[... if options is None else options.data["reset_mask"]] = False
         kwargs = {"seed": seed, "options": options}
-        result: Reset
-        result = self.env.reset(**{key: value for key, value in kwargs.items() if value is not None})
-        return result
+        observation, info = self.env.reset(**{key: value for key, value in kwargs.items() if value is not None})
+        return self._to_rows(observation), info
 
     def send(self, actions: Buffer) -> None:
         """Start a step; where an episode is over, the action should be the null action."""
@@ -77,7 +71,7 @@ class NextStepEnv:
         observation, reward, terminated, truncated, info = self._env_recv()
         terminated = as_flags(terminated, "terminated", self.num_envs).copy()
         truncated = as_flags(truncated, "truncated", self.num_envs).copy()
-        info = vector_info(info, self.num_envs)
+        observation, info = self._to_rows(observation), vector_info(info, self.num_envs)
         done, begins = terminated | truncated, self._ended & self._begins
         if self._ended.any():
             reward = np.where(self._ended, 0, reward)
@@ -88,7 +82,9 @@ class NextStepEnv:
                 goes_on = begins & done & ~_traj_done(info, done)
                 if goes_on.any() and not self._same_step:
                     reset_part(self.env, goes_on)
-                observation = _with_rows(observation, reset_part(self.env, begins)[0], begins)
+                first = self._to_rows(reset_part(self.env, begins)[0])
+                observation = buffer_func(observation, np.copy)
+                observation[begins] = first[begins]
         self._ended = done & ~begins
         if self._same_step:
             observation, info = self._with_final(observation, info)
@@ -96,7 +92,6 @@ class NextStepEnv:
         return observation, reward, terminated, truncated, info
 
     def _with_final(self, observation: Buffer, info: Info) -> Reset:
-        """Return observation and info with those of the episodes that ended in their places."""
         if not self._ended.any():
             return observation, without_final(info)
         if final_key(info) is None:
@@ -126,12 +121,12 @@ class NextStepEnv:
         return True
 
 
-def with_final(space: Space, observation: Buffer, info: Info, ended: np.ndarray) -> Reset:
-    """Return observation and info of a step with those of the episodes that ended in their places.
+def with_final(space: Space, rows: Buffer, info: Info, ended: np.ndarray) -> Reset:
+    """Return a copy of the observations of a step, and its info, with those of the ended episodes in their places.
 
     Args:
-        space: of one observation.
-        observation: [B, ...], where an episode ended the first one of the next.
+        space: of one observation of the environment.
+        rows: observations in row form [B, ...], where an episode ended the first one of the next.
         info: in gymnasium's form, with final observations by a name of `FINAL_KEYS`.
         ended: bool [B], where they are to be read.
 
@@ -140,25 +135,23 @@ def with_final(space: Space, observation: Buffer, info: Info, ended: np.ndarray)
     """
     key = final_key(info)
     assert key is not None
-    finals, check = _without_masks(info[key]), to_rows(space, f"info[{key!r}], the final observation,")
+    rows, to_row = buffer_func(rows, np.copy), to_rows(space, f"info[{key!r}], the final observation,")
     for b in np.flatnonzero(ended).tolist():
-        final = finals[b] if isinstance(finals, np.ndarray) else _row(finals, b)
+        final = _one_of(info[key], b)
         if final is None or not _given(info, key, ended)[b]:
             raise ValueError(f"info[{key!r}]: expected an observation of environment {b}, which ended; got none.")
-        check(final)
-    observation = _with_rows(observation, finals, ended)
+        rows[b] = to_row(final)
     final_info = info.get(FINAL_KEYS[key])
     if isinstance(final_info, np.ndarray | list | tuple):  # gymnasium before 1.0: an array of dictionaries, and None
         final_info = vector_info([one or {} for one in final_info], len(ended))
-    return observation, _with_info(without_final(info), final_info or {}, ended)
+    return rows, _with_info(without_final(info), final_info or {}, ended)
 
 
-def _without_masks(finals: Buffer) -> Buffer:
-    """Return final observations without the masks that gymnasium puts beside each part of a dictionary in info."""
-    if not isinstance(finals, Mapping):
-        return finals
-    masks = {f"_{key}" for key in finals if getattr(finals.get(f"_{key}"), "dtype", None) == np.bool_}
-    return {key: _without_masks(part) for key, part in finals.items() if key not in masks}
+def _one_of(batch: Buffer, b: int) -> Buffer:
+    """Return the observation at a place in a batch, without the masks of gymnasium beside the parts of a dictionary."""
+    if isinstance(batch, Mapping):
+        return {key: _one_of(part, b) for key, part in batch.items() if not is_mask_in(batch, key)}
+    return tuple(_one_of(part, b) for part in batch) if isinstance(batch, tuple) else batch[b]
 
 
 def without_final(info: Info) -> dict[str, Buffer]:
@@ -167,8 +160,8 @@ def without_final(info: Info) -> dict[str, Buffer]:
     return {key: value for key, value in info.items() if key.removeprefix("_") not in names}
 
 
-class ResetOptions(dict[str, Any]):
-    """Options of a reset that record whether the mask was read.
+class ResetOptions(UserDict[str, Any]):
+    """Options of a reset that record whether the mask was read, be it to copy them.
 
     An environment that does not know the mask resets all sub-environments without a word.
     """
@@ -179,20 +172,6 @@ class ResetOptions(dict[str, Any]):
         self.was_read |= key == "reset_mask"
         return super().__getitem__(key)
 
-    def get(self, key: str, default: Any = None) -> Any:
-        """Return the option."""
-        self.was_read |= key == "reset_mask"
-        return super().get(key, default)
-
-    def pop(self, key: str, *default: Any) -> Any:
-        """Take the option out."""
-        self.was_read |= key == "reset_mask"
-        return super().pop(key, *default)
-
-    def __iter__(self) -> Iterator[str]:
-        # With an `__iter__` of its own a dictionary is copied by `__getitem__`, so that a copy counts as read.
-        return super().__iter__()
-
 
 def reset_part(env: Any, mask: np.ndarray) -> Reset:
     """Reset the environments of a mask, bool [B], of which only the rows are meaningful in what is returned.
@@ -200,7 +179,7 @@ def reset_part(env: Any, mask: np.ndarray) -> Reset:
     Raises:
         TypeError: if the environment ignored the mask.
     """
-    options = ResetOptions(reset_mask=np.array(mask, bool))
+    options = ResetOptions({"reset_mask": np.array(mask, bool)})
     result: Reset = env.reset(options=options)
     if not options.was_read:
         raise TypeError(
@@ -266,34 +245,6 @@ def in_next_step(env_kwargs: Kwargs) -> dict[str, Any]:
         mode = AutoresetMode.NEXT_STEP
         kwargs["autoreset_mode"] = mode.value if isinstance(kwargs["autoreset_mode"], str) else mode
     return kwargs
-
-
-def _with_rows(batch: Buffer, rows: Buffer, mask: np.ndarray) -> Buffer:
-    """Return a copy of a batch of observations with the rows of a mask replaced.
-
-    New rows are a batch too, or an array of objects [B], each an observation (None outside of the mask).
-    """
-    batch = deepcopy(batch)
-    for b in np.flatnonzero(mask).tolist():
-        _put(batch, b, rows[b] if isinstance(rows, np.ndarray) else _row(rows, b))
-    return batch
-
-
-def _row(batch: Buffer, b: int) -> Buffer:
-    if isinstance(batch, Mapping):
-        return {key: _row(part, b) for key, part in batch.items()}
-    return tuple(_row(part, b) for part in batch) if isinstance(batch, tuple) else batch[b]
-
-
-def _put(batch: Buffer, b: int, row: Buffer) -> None:
-    if isinstance(batch, Mapping):
-        for key, part in batch.items():
-            _put(part, b, row[key])
-    elif isinstance(batch, tuple):
-        for part, value in zip(batch, row, strict=True):
-            _put(part, b, value)
-    else:
-        batch[b] = row
 
 
 def _with_info(info: Info, final: Info, mask: np.ndarray) -> dict[str, Any]:

@@ -7,7 +7,9 @@ that returns (observation, info), and `step(action)` that returns (observation, 
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -82,6 +84,12 @@ def env_name(env: Any) -> str:
     if not isinstance(spec_id, str):
         return type(env).__name__
     return f"{type(getattr(env, 'unwrapped', env)).__name__} {spec_id}"
+
+
+def meant(name: str, known: Collection[str], instead: str = "") -> str:
+    """Return in words which of the known names may be meant, or else `instead`, or all of them."""
+    close = difflib.get_close_matches(name, known)
+    return f"did you mean {' or '.join(close)}" if close else instead or f"expected one of {', '.join(known)}"
 
 
 def told_result(result: object) -> str:

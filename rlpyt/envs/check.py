@@ -57,7 +57,7 @@ Seen: TypeAlias = tuple[str, Buffer]
 AnyEnv = TypeVar("AnyEnv", bound=EnvAdapter | VectorEnvAdapter)
 
 
-def check_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
+def check_env(env: EnvAdapter | VectorEnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
     """Take random steps in an environment, the first of them twice with one seed; return examples of its values.
 
     The adapter checks shapes, dtypes, flags and finite numbers at every step of a run. Here bounds are checked, too,
@@ -65,46 +65,30 @@ def check_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
     leaves what is to be said to their log.
 
     Args:
-        env: the environment; it is left within an episode.
+        env: the environment; it is left within an episode. Of a vector environment the examples are of ONE.
         seed: of the environment and the random actions.
-        n_steps: number of random steps in all. A quarter of them is taken again; fewer if the environment is slow.
+        n_steps: number of random steps in all. A quarter of them is taken again, of a vector environment all; fewer if
+            the environment is slow.
 
     Raises:
         EnvError: if the environment raises, or gives values that its spaces do not allow.
 
     Warns:
         UserWarning: if float observations leave their bounds, a flag is None, the same seed gives something else, the
-            last dimension of an image looks like channels, or the default models flatten what looks like an image.
+            last dimension of an image looks like channels, the default models flatten what looks like an image, or
+            something of a vector environment's autoreset mode should be known.
     """
-    return _warned_of(examine_env(env, seed, n_steps))
-
-
-def check_vector_env(env: VectorEnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
-    """Play a vector environment twice with the same seeds and random actions, as `check_env` does.
-
-    Args:
-        env: the vector environment; it is left within episodes.
-        seed: of the environments and the random actions.
-        n_steps: number of random steps. A slow environment takes fewer of them the second time.
-
-    Returns:
-        Examples of the values of ONE of its environments.
-
-    Raises:
-        EnvError: if the environment raises, or gives values that its spaces do not allow.
-
-    Warns:
-        UserWarning: if float observations leave their bounds, the same seeds give something else, the last dimension
-            of an image looks like channels, or something about its autoreset mode should be known.
-    """
-    return _warned_of(examine_vector_env(env, seed, n_steps))
-
-
-def _warned_of(examples: EnvExamples) -> EnvExamples:
-    """Warn of the advice of a check that was made by hand, and return its result."""
+    if isinstance(env, VectorEnvAdapter):
+        examples = examine_vector_env(env, seed, n_steps)
+    else:
+        examples = examine_env(env, seed, n_steps)
     for text in examples.advice.values():
-        warnings.warn(text, stacklevel=3)
+        warnings.warn(text, stacklevel=2)
     return examples
+
+
+check_vector_env = check_env
+"""Another name of `check_env`."""
 
 
 def examine_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
@@ -163,7 +147,6 @@ class _Plays(Generic[AnyEnv]):
             yield f"a reset without {self.a_seed}", self.seen(self.env.reset()[0])
 
     def steps(self, actions: Iterable[Buffer]) -> Iterator[Seen]:
-        """Step, and reset where an episode ends; yield copies of all that the environment gives."""
         assert isinstance(self.env, EnvAdapter)
         for t, action in enumerate(actions, 1):
             start = time.perf_counter()
@@ -175,13 +158,11 @@ class _Plays(Generic[AnyEnv]):
                 yield f"the reset after step {t}", self.seen(self.env.reset()[0])
 
     def seen(self, observation: Buffer) -> Buffer:
-        """Return a copy of an observation, of which bounds are checked."""
         assert isinstance(self.env, EnvAdapter)
         _check_bounds(self.env.where, self.env.observation_space, observation, self.advice)
         return buffer_func(observation, np.array)
 
     def examples(self) -> EnvExamples:
-        """Return examples of all that was given."""
         examples, ignored = _info_examples(self._infos)
         return EnvExamples(
             self.env.spaces,
@@ -201,7 +182,6 @@ class _VectorPlays(_Plays[VectorEnvAdapter]):
     a_seed = "seeds"
 
     def steps(self, actions: Iterable[Buffer]) -> Iterator[Seen]:
-        """Step; yield copies of all that the environment gives."""
         env = self.env
         ended = np.zeros(env.n, bool)
         for t, action in enumerate(actions, 1):
@@ -223,7 +203,6 @@ class _VectorPlays(_Plays[VectorEnvAdapter]):
             yield f"step {t}", (self.seen(observation), reward.copy(), terminated.copy(), truncated.copy())
 
     def seen(self, observation: Buffer) -> Buffer:
-        """Return a copy of the observations, of which bounds are checked."""
         for b, rank in enumerate(self.env.ranks):
             where = f"{self.env.name} (rank {rank}), its step {self.env.n_steps}"
             _check_bounds(where, self.env.observation_space, observation[b], self.advice)

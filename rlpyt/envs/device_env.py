@@ -99,17 +99,19 @@ class DeviceEnv:
             raise ValueError(f"{self.name}: num_envs is {self.n}; expected {n}. Give both the same number.")
         self.spaces = EnvSpaces(*map(as_gymnasium, (self.env.single_observation_space, self.env.single_action_space)))
         self.ends = make_ends(self, ends)
-        self.device = torch.device("cpu")
-        """Of the observations; known after the first reset."""
-        self._to_env = _actions_of(self.spaces.action)
+        self._device: torch.device | None = None  # that of the first tensor which comes
         self._leaves = dict(_leaves(self.spaces.observation, "observation", self.n))
 
+    @property
+    def device(self) -> torch.device:
+        """Device of the observations; known after the first reset."""
+        return self._device or torch.device("cpu")
+
     def reset(self, seed: int) -> Buffer:
-        """Begin an episode in every environment; return the first observations as the simulator has them."""
-        observation = self.called("reset", self.env.reset, seed=seed)[0]
-        leaves = buffer_leaves(self._row(observation, None))
-        self.device = leaves[0].device
-        return self._row(observation, self.device)
+        """Begin an episode in every environment; return the first observations in row form."""
+        row = self.row(self.called("reset", self.env.reset, seed=seed)[0])
+        self._to_env = _actions_of(self.spaces.action, self.device)
+        return row
 
     def step(self, action: Buffer) -> DeviceStep:
         """Take one step in every environment, by actions in row form."""
@@ -120,16 +122,20 @@ class DeviceEnv:
                 "and info. RslRlEnv of rlpyt.envs is for simulators that return four values."
             )
         observation, reward, terminated, truncated, info = result
-        self._check("reward", reward, (self.n,), self.device)
+        self._check("reward", reward, (self.n,))
         for flag, x in (("terminated", terminated), ("truncated", truncated)):
-            self._check(flag, x, (self.n,), self.device)
+            self._check(flag, x, (self.n,))
             if x.dtype is not torch.bool:
                 raise EnvError(f"{self.name}: {flag} is {x.dtype}; expected torch.bool. Convert it: {flag}.bool().")
-        return DeviceStep(self._row(observation, self.device), reward, terminated, truncated, info)
+        return DeviceStep(self.row(observation), reward, terminated, truncated, info)
 
     def row(self, observation: Buffer) -> Buffer:
-        """Return observations that were found in info in row form."""
-        return self._row(observation, self.device)
+        """Return observations [B, ...] of the simulator in row form.
+
+        Raises:
+            EnvError: if they have another form than the space, or are on another device than the first ones.
+        """
+        return self._part(self.spaces.observation, observation, "observation")
 
     def from_info(self, step: DeviceStep, key: str) -> torch.Tensor:
         """Return what was in the info of the first step, and must be in every one.
@@ -185,12 +191,7 @@ class DeviceEnv:
 
     # ---- row form ----
 
-    def _row(self, observation: Buffer, device: torch.device | None) -> Buffer:
-        space = self.spaces.observation
-        return self._part(space, observation, "observation", device)
-
-    def _part(self, space: Space, value: Buffer, name: str, device: torch.device | None) -> Buffer:
-        """Return a part of the observations [B, ...] in row form; None as device takes any."""
+    def _part(self, space: Space, value: Buffer, name: str) -> Buffer:
         parts = subspaces(space)
         if parts:
             try:
@@ -198,15 +199,15 @@ class DeviceEnv:
             except (KeyError, IndexError, TypeError) as error:
                 raise EnvError(f"{self.name}: {name} has no part {error}; expected those of {space}.") from None
             keys = zip(parts, of_keys, strict=True)
-            row = [self._part(part, x, f"{name}[{key!r}]", device) for (key, part), x in keys]
+            row = [self._part(part, x, f"{name}[{key!r}]") for (key, part), x in keys]
             return type(null_value(space))(*row)
         leaf = self._leaves[name]
-        self._check(name, value, leaf.shape, device)
+        self._check(name, value, leaf.shape)
         if value.is_floating_point() and not leaf.is_float:
             raise EnvError(f"{self.name}: {name} is {value.dtype}; expected numbers of {space}. Mend the space.")
         return value if leaf.start is None else value - leaf.start.to(value)
 
-    def _check(self, name: str, x: Buffer, shape: tuple[int, ...], device: torch.device | None) -> None:
+    def _check(self, name: str, x: Buffer, shape: tuple[int, ...]) -> None:
         if not isinstance(x, torch.Tensor):
             raise EnvError(
                 f"{self.name}: {name} is a {type(x).__name__}; expected a tensor {list(shape)}. Use SerialSampler, "
@@ -214,10 +215,11 @@ class DeviceEnv:
             )
         if x.shape != shape:
             raise EnvError(f"{self.name}: {name} is {list(x.shape)}; expected {list(shape)}, a row an environment.")
-        if device is not None and x.device != device:
+        self._device = self._device or x.device
+        if x.device != self._device:
             raise EnvError(
-                f"{self.name}: {name} is on {x.device}; expected {device}, where the first observations are. Return "
-                "all tensors on one device."
+                f"{self.name}: {name} is on {x.device}; expected {self._device}, where the first observations are. "
+                "Return all tensors on one device."
             )
 
 
@@ -232,7 +234,6 @@ class _Leaf(NamedTuple):
 
 
 def _leaves(space: Space, name: str, n: int) -> list[tuple[str, _Leaf]]:
-    """Return what is expected of each part of a space, by name."""
     if parts := subspaces(space):
         return [one for key, part in parts for one in _leaves(part, f"{name}[{key!r}]", n)]
     start = getattr(space, "start", 0)
@@ -240,48 +241,30 @@ def _leaves(space: Space, name: str, n: int) -> list[tuple[str, _Leaf]]:
     return [(name, _Leaf((n, *(space.shape or ())), is_float, torch.as_tensor(start) if np.any(start) else None))]
 
 
-def _actions_of(space: Space) -> Callable[[Buffer], Buffer]:
+def _actions_of(space: Space, device: torch.device) -> Callable[[Buffer], Buffer]:
     """Return the function from actions in row form to those of a simulator, without a check of their numbers.
 
     Those of a Box are clipped to its bounds, and rounded if it holds integers.
     """
     if parts := subspaces(space):
-        of_parts = [_actions_of(part) for _, part in parts]
+        of_parts = [_actions_of(part, device) for _, part in parts]
         if isinstance(space, spaces.Tuple):
             return lambda row: tuple(f(x) for f, x in zip(of_parts, row, strict=True))
         keys = [key for key, _ in parts]
         return lambda row: {key: f(x) for key, f, x in zip(keys, of_parts, row, strict=True)}
     if isinstance(space, spaces.Box):
-        return _Clip(space)
+        low, high = torch.as_tensor(space.low, device=device), torch.as_tensor(space.high, device=device)
+
+        def clip(row: torch.Tensor) -> torch.Tensor:
+            clipped = torch.clamp(row, low.to(row.dtype), high.to(row.dtype))
+            return clipped if low.is_floating_point() else clipped.round().to(low.dtype)
+
+        return clip
     start = getattr(space, "start", 0)
-    if np.any(start):
-        return _Shift(torch.as_tensor(start))
-    return lambda row: row
-
-
-class _Clip:
-    """Clip of actions to the bounds of a Box, which are kept where the actions are."""
-
-    def __init__(self, space: gymnasium.spaces.Box) -> None:
-        self._low, self._high = torch.as_tensor(space.low), torch.as_tensor(space.high)
-        self._dtype = None if space.dtype.kind == "f" else torch.as_tensor(space.low).dtype
-
-    def __call__(self, row: torch.Tensor) -> torch.Tensor:
-        if self._low.device != row.device:
-            self._low, self._high = self._low.to(row.device), self._high.to(row.device)
-        clipped = torch.clamp(row, self._low.to(row.dtype), self._high.to(row.dtype))
-        return clipped if self._dtype is None else clipped.round().to(self._dtype)
-
-
-class _Shift:
-    """Actions of a Discrete or MultiDiscrete with a start other than 0."""
-
-    def __init__(self, start: torch.Tensor) -> None:
-        self._start = start
-
-    def __call__(self, row: torch.Tensor) -> torch.Tensor:
-        self._start = self._start.to(row.device)
-        return row + self._start
+    if not np.any(start):
+        return lambda row: row
+    first = torch.as_tensor(start, device=device)
+    return lambda row: row + first
 
 
 # ---- ends of episodes ----

@@ -7,11 +7,9 @@ Shimmy leaves out.
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 import warnings
-from collections.abc import Iterable
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -21,7 +19,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Dict
 
-from rlpyt.envs.base import Reset
+from rlpyt.envs.base import Reset, meant
 from rlpyt.envs.video import has_display
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import FrameStack, Space
@@ -71,8 +69,11 @@ def dm_control_make(
             "width and a number of frames of at least 1, and no flatten, as images take the place of the vectors."
         )
     suite, Adapter = _import_suite()
-    _check_name("domain", domain, suite.TASKS_BY_DOMAIN)
-    _check_name(f"task of {domain}", task, suite.TASKS_BY_DOMAIN[domain])
+    tasks = suite.TASKS_BY_DOMAIN
+    if domain not in tasks:
+        raise ValueError(f"dm_control_make: there is no domain {domain!r}; {meant(domain, tasks)}.")
+    if task not in tasks[domain]:
+        raise ValueError(f"dm_control_make: there is no task of {domain} {task!r}; {meant(task, tasks[domain])}.")
     height, width = pixels or _DEFAULT_IMAGE
     env = Adapter(
         suite.load(domain, task, task_kwargs={"random": 0, **(task_kwargs or {})}),
@@ -105,7 +106,6 @@ class _SuiteEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         raise NotImplementedError
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        """Start an episode; a seed decides it and all that follow."""
         parts, _ = self.env.reset(seed=seed)
         return self.observe(parts, is_first=True), {}
 
@@ -190,16 +190,7 @@ def _vectors(size: int) -> Box[Any]:
     return Box(-np.inf, np.inf, (size,), np.float32)
 
 
-def _check_name(kind: str, name: str, names: Iterable[str]) -> None:
-    if name in names:
-        return
-    close = difflib.get_close_matches(name, names)
-    expected = f"did you mean {' or '.join(close)}" if close else f"expected one of {', '.join(names)}"
-    raise ValueError(f"dm_control_make: there is no {kind} {name!r}; {expected}.")
-
-
 def _import_suite() -> tuple[Any, Any]:
-    """Return the suite and the adapter of Shimmy."""
     try:
         with warnings.catch_warnings():
             # glfw warns of the missing display when it is imported.

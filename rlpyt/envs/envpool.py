@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from importlib import import_module
 from typing import Any
@@ -12,7 +11,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rlpyt.envs.base import Reset, VectorStep
+from rlpyt.envs.base import Reset, VectorStep, meant
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import FrameStack
 from rlpyt.types import Info
@@ -44,9 +43,8 @@ def envpool_make_vec(
         raise ImportError("envpool_make_vec needs EnvPool: pip install rlpyt[envpool].") from error
     tasks = envpool.list_all_envs()
     if task_id not in tasks:
-        close = difflib.get_close_matches(task_id, tasks)
-        expected = f"did you mean {' or '.join(close)}" if close else "see envpool.list_all_envs()"
-        raise ValueError(f"envpool_make_vec: there is no task {task_id!r}; {expected}.")
+        likely = meant(task_id, tasks, "see envpool.list_all_envs()")
+        raise ValueError(f"envpool_make_vec: there is no task {task_id!r}; {likely}.")
     if env_kwargs.get("batch_size", num_envs) not in (0, num_envs) or env_kwargs.get("max_num_players", 1) != 1:
         raise ValueError(
             f"envpool_make_vec: a sampler steps all environments at once, each with one player; got {num_envs} "
@@ -87,10 +85,7 @@ class EnvPoolVec(VectorEnv[Any, Any, Any]):
             spec = envpool.make_spec(task_id, **options)
             self.single_observation_space = spec.gymnasium_observation_space
             if "stack_num" in spec.config._fields:
-                single, n_frames = spec.gymnasium_observation_space, spec.config.stack_num
-                self.single_observation_space = FrameStack(
-                    single.low, single.high, single.shape, single.dtype, n_frames=n_frames
-                )
+                self.single_observation_space = FrameStack.of(self.single_observation_space, spec.config.stack_num)
             self.single_action_space = spec.gymnasium_action_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
@@ -122,11 +117,7 @@ class EnvPoolVec(VectorEnv[Any, Any, Any]):
         return self.recv()
 
     def send(self, actions: Buffer) -> None:
-        """Let the threads step.
-
-        Args:
-            actions: as `action_space` has them. EnvPool does not check their range.
-        """
+        """Let the threads step. EnvPool does not check the range of actions."""
         self._pool.send(actions)
 
     def recv(self) -> VectorStep:

@@ -109,7 +109,7 @@ def as_recorded(key: str, value: object, like: np.ndarray) -> np.ndarray:
     if (
         array.shape != like.shape
         or array.dtype.kind not in _RECORDED_FROM[like.dtype.kind]
-        or (like.dtype.kind in "iu" and _is_out_of_range(array, like.dtype))
+        or (like.dtype.kind in "iu" and (array.astype(like.dtype) != array).any())
     ):
         raise ValueError(
             f"Recording {key!r} of the environment's info: got {value!r:.100}, {array.dtype} {list(array.shape)}; "
@@ -170,7 +170,7 @@ def info_at(info: Info, b: int, n: int | None = None) -> dict[str, Any]:
     one: dict[str, Any] = {}
     for key, value in info.items():
         mask = info.get(f"_{key}")
-        if _is_mask_in(info, key) or (_is_mask_in(info, f"_{key}") and not cast(np.ndarray, mask)[b]):
+        if is_mask_in(info, key) or (is_mask_in(info, f"_{key}") and not cast(np.ndarray, mask)[b]):
             continue
         if isinstance(value, Mapping):
             one[key] = info_at(value, b, n)
@@ -200,16 +200,10 @@ def as_array(value: object) -> np.ndarray | None:
         return None
 
 
-def _is_out_of_range(array: np.ndarray, dtype: np.dtype) -> bool:
-    """Return whether an integer dtype is too small for some of these integers."""
-    return not np.can_cast(array.dtype, dtype) and bool((array.astype(dtype) != array).any())
-
-
 def numeric(value: object) -> np.ndarray | None:
     """Return a value of any kind of number and any shape as an array of bool, int64 or float32; else None."""
-    try:
-        array = np.asarray(value)
-    except ValueError:
+    array = as_array(value)
+    if array is None:
         return None
     if array.dtype.kind in "iu":
         return array.astype(np.int64)
@@ -229,7 +223,8 @@ def _null(key: str, example: Buffer) -> np.ndarray:
     return np.zeros_like(array)
 
 
-def _is_mask_in(info: Info, key: str) -> bool:
+def is_mask_in(info: Info, key: str) -> bool:
+    """Return whether a key is gymnasium's mask of another one, bool [B]."""
     mask = info.get(key)
     return key.startswith("_") and key[1:] in info and isinstance(mask, np.ndarray) and mask.dtype == bool
 
@@ -274,7 +269,6 @@ def as_flags(value: object, name: str, n: int) -> np.ndarray:
 
 
 def _hint(value: object, name: str) -> str:
-    """Return what may have been given in the place of a flag."""
     if name == "truncated" and isinstance(value, Mapping):
         return " Is it the info? The five are observation, reward, terminated, truncated, info."
     if isinstance(value, Mapping):

@@ -146,12 +146,7 @@ def _hint(error: BaseException) -> str:
 
 
 def _own_copy(value: Buffer, memo: dict[int, Buffer]) -> Buffer:
-    """Return a deep copy; what cannot be copied is the given object.
-
-    Args:
-        value: an argument, or a part of one.
-        memo: what stands for each object in the copies, by id, as in `copy.deepcopy`.
-    """
+    """Return a deep copy, with the memo of `copy.deepcopy`; what cannot be copied is the given object."""
     if type(value) in _LEAVES:
         return value
     if id(value) in memo:
@@ -197,10 +192,7 @@ def data_size(value: object) -> tuple[int, int]:
 
 
 def _data_parts(value: object) -> tuple[list[tuple[int, Buffer]], int]:
-    """Return the data that a value leads to, each part with its bytes, and the number of objects.
-
-    These are arrays, tensors, tables and large containers.
-    """
+    """Return the arrays, tensors, tables and large containers that a value leads to, and the number of objects."""
     found: list[tuple[int, Buffer]] = []
     seen: set[int] = set()
     todo: list[Buffer] = [value]
@@ -220,7 +212,6 @@ def _data_parts(value: object) -> tuple[list[tuple[int, Buffer]], int]:
 
 
 def _size(value: object) -> int:
-    """Return the bytes of an array, tensor or table."""
     try:
         return max(int(getattr(value, "nbytes", 0)), sys.getsizeof(value, 0))
     except Exception:  # objects that answer to every name

@@ -86,7 +86,6 @@ class PlayersVec(VectorEnv[Buffer, Buffer, Buffer]):
         self._out = np.ones((len(self.games), len(self.players)), bool)  # players who wait for the next game
 
     def _space_of_all(self, kind: str) -> Space:
-        """Return the space that all players have."""
         spaces: dict[str, Space] = {player: getattr(self.games[0], kind)(player) for player in self.players}
         first, *others = self.players
         for other in others:

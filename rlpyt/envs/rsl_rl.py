@@ -95,7 +95,6 @@ class RslRlEnv:
         return observed[0] if isinstance(observed, tuple) else observed
 
     def _shown(self, groups: Buffer) -> Buffer:
-        """Return the groups that are observed."""
         if len(self._groups) == 1:
             return groups[self._groups[0]]
         return {group: groups[group] for group in self._groups}

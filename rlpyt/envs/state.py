@@ -114,7 +114,6 @@ class _Writer:
         return {"roots": codes, "nodes": self.nodes}
 
     def save(self, value: Thing, place: str) -> Thing:
-        """Return what stands for a value."""
         if type(value) in _LEAVES or (type(value) is tuple and all(type(item) in _LEAVES for item in value)):
             return value
         number = self._numbers.get(id(value))
@@ -288,7 +287,6 @@ class _Reader:
                 yield partial(operator.delitem, vars(one), key)
 
     def load(self, code: Thing) -> Thing:
-        """Return what was saved as this code."""
         if type(code) is not list:
             return code
         if code[0] not in self._made:

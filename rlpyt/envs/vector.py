@@ -7,7 +7,6 @@ in other modes are converted to this one (see `rlpyt.envs.autoreset`).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -33,8 +32,12 @@ from rlpyt.utils.stops import is_end_of_run
 # Forms of the argument of `reset(seed=...)`, in the order in which they are tried. Sync and Async of gymnasium take a
 # list, ale-py an array, and environments written with arrays (CartPole of gymnasium) have one generator for all.
 _SEED_FORMS: tuple[Callable[[list[int]], Any], ...] = (list, np.array, lambda seeds: seeds[0])
-_CLOSE_SECONDS = 10.0  # that processes have to end a step under way, or themselves
+_CLOSE_SECONDS = 10.0  # that processes have to end a step under way
 _NOT_THIS_FORM = (TypeError, ValueError, AssertionError, gymnasium.error.Error)
+
+
+class _Fault(Exception):
+    """Error in the values of an environment: its place in the batch, None where that is not known, and the error."""
 
 
 class VectorEnvAdapter:
@@ -79,11 +82,15 @@ class VectorEnvAdapter:
         self._to_rows = to_rows(batch_rows_space(self._own_observation_space, self.n))
         self._to_env = to_env(batch_rows_space(self.action_space, self.n))
         self._seed_forms = _SEED_FORMS[:1] if isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv) else _SEED_FORMS
-        # The environment that is stepped and reset, in NEXT_STEP mode.
-        self._source: Any = env if mode is AutoresetMode.NEXT_STEP else NextStepEnv(env, mode, self.name)
-        self._env_send, self._env_recv = halves_of_step(self._source)
         self._seeds: list[int] | None = None
         self._sent = False
+        # The environment that is stepped and reset, in NEXT_STEP mode; a converted one gives rows.
+        self._source: Any = env
+        self._converted: Callable[[Buffer], Buffer] = self._in_rows
+        if mode is not AutoresetMode.NEXT_STEP:
+            self._source = NextStepEnv(env, mode, self.name, self._in_rows)
+            self._converted = lambda rows: rows
+        self._env_send, self._env_recv = halves_of_step(self._source)
         self.advice: list[str] = self._source.advice if isinstance(self._source, NextStepEnv) else []
         """What the user should know of it, for the check at the start."""
         self.can_reset_some = True
@@ -184,10 +191,11 @@ class VectorEnvAdapter:
             info = vector_info(info, self.n)
             if "traj_done" in info:
                 info = {**info, "traj_done": self._traj_done(info)}
+            rows = self._converted(observation)
             if not FINAL_KEYS.keys().isdisjoint(info):
                 ended = self._ended_with(info, terminated | truncated)
                 if ended.any():
-                    observation, info = with_final(self._own_observation_space, observation, info, ended)
+                    rows, info = with_final(self._own_observation_space, rows, info, ended)
             is_finite = np.isfinite(reward)
         except BaseException as error:
             self._fail("step", error)
@@ -195,7 +203,7 @@ class VectorEnvAdapter:
             b = int(np.flatnonzero(~is_finite)[0])
             raise self._error("step", ValueError(f"reward: expected a finite number, got {reward[b]}."), b)
         goes_on = ~(terminated | truncated)
-        return self._rows(observation, info, "step", goes_on), reward, terminated, truncated, info
+        return self._masked(rows, info, "step", goes_on), reward, terminated, truncated, info
 
     def why_no_state(self) -> str:
         """Return why vector environments have no state: most step in threads or processes that cannot be read."""
@@ -217,14 +225,20 @@ class VectorEnvAdapter:
                 self.env.close()
                 return
         # A call has not come to its end. `close` would wait for its results, of which some were taken already.
-        _end_processes(inner)
+        for process in inner.processes:
+            process.kill()
+        inner._state = AsyncState.DEFAULT
+        with suppress(Exception):
+            inner.close(terminate=True)
         self.env.close()
 
     def _reset(self, doing: str, reset: Callable[[], Reset], which: np.ndarray | None = None) -> Reset:
         try:
-            self._drop_sent()
+            if self._sent:  # in the middle of a step it takes no reset
+                self._sent = False
+                self._env_recv()
             observation, info = reset()
-            info = vector_info(info, self.n)
+            info, rows = vector_info(info, self.n), self._converted(observation)
         except BaseException as error:
             self._fail(doing, error)
         self.masks.first_reset(info)
@@ -236,7 +250,7 @@ class VectorEnvAdapter:
                     "of an episode takes the null action; expected AutoresetMode.NEXT_STEP. Make it in that mode."
                 ),
             )
-        return self._rows(observation, info, doing, np.ones(self.n, bool) if which is None else which), info
+        return self._masked(rows, info, doing, np.ones(self.n, bool) if which is None else which), info
 
     def _seeded_reset(self, seeds: list[int]) -> Reset:
         """Reset with seeds in the first form that the environment takes, and keep that form."""
@@ -253,12 +267,6 @@ class VectorEnvAdapter:
                 return result
         raise cast(Exception, refused)
 
-    def _drop_sent(self) -> None:
-        """Complete a step under way: an environment in the middle of a step takes no reset."""
-        if self._sent:
-            self._sent = False
-            self._env_recv()
-
     def _rewards(self, value: Buffer) -> np.ndarray:
         array = np.asarray(value)
         if array.dtype.kind not in "biuf":
@@ -273,7 +281,6 @@ class VectorEnvAdapter:
         return array.astype(np.float32, copy=False)
 
     def _traj_done(self, info: Info) -> np.ndarray:
-        """Return `traj_done` as bool [n], True where it was not given."""
         value, given = info["traj_done"], info.get("_traj_done")
         if given is not None:
             value = [one if was else True for one, was in zip(value, given, strict=True)]
@@ -291,14 +298,16 @@ class VectorEnvAdapter:
         ended: np.ndarray = done & np.asarray(given, bool)
         return ended
 
-    def _rows(self, observation: Buffer, info: Info, doing: str, acts: np.ndarray) -> Buffer:
-        """Return observations in row form; `acts` [B] is False where no action follows."""
+    def _in_rows(self, observation: Buffer) -> Buffer:
         try:
-            rows = self._to_rows(observation)
+            return self._to_rows(observation)
         except Exception as error:
             batch = batch_space(self._own_observation_space, self.n)
             b, fault = _find_at_fault(to_rows(self._own_observation_space), lambda: list(iterate(batch, observation)))
-            raise self._error(doing, fault or error, b) from error
+            raise _Fault(b, fault or error) from error
+
+    def _masked(self, rows: Buffer, info: Info, doing: str, acts: np.ndarray) -> Buffer:
+        """Return observations with their masks, if they have some; `acts` [B] is False where no action follows."""
         if not self.masks.in_rows:
             return rows
         try:
@@ -313,6 +322,8 @@ class VectorEnvAdapter:
         raise self._error(doing, error) from error
 
     def _error(self, doing: str, error: BaseException, b: int | None = None) -> EnvError:
+        if isinstance(error, _Fault):
+            b, error = error.args
         who = _ranks_text(self.ranks)
         if b is not None:
             who = f"rank {self.ranks[b]} of {who}"
@@ -403,23 +414,6 @@ def _find_at_fault(
         except Exception as error:
             faults.append((b, error))
     return (None, None) if not faults or len(faults) == len(ones) > 1 else faults[0]
-
-
-def _end_processes(env: AsyncVectorEnv) -> None:
-    """End the processes of a vector environment of which one was killed, or a step was not taken to its end.
-
-    Its own `close` would wait for results without an end.
-    """
-    for process in env.processes:
-        process.terminate()
-    deadline = time.monotonic() + _CLOSE_SECONDS
-    for process in env.processes:
-        process.join(max(0.0, deadline - time.monotonic()))
-        if process.is_alive():
-            process.kill()
-    env._state = AsyncState.DEFAULT  # nothing is to be waited for
-    with suppress(Exception):
-        env.close(terminate=True)
 
 
 def _ranks_text(ranks: Sequence[int]) -> str:

@@ -31,7 +31,7 @@ from rlpyt.samplers.work import StateKeeper, Work
 from rlpyt.samplers.workers import Workers
 from rlpyt.settings import Settings
 from rlpyt.spaces import MASK, has_mask, leaf_spaces
-from rlpyt.types import SUCCESS_KEYS, BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo, as_success, traj_info_maker
+from rlpyt.types import SUCCESS_KEYS, BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo, as_number, traj_info_maker
 from rlpyt.utils.arrays import torchify_buffer
 from rlpyt.utils.checks import share_of, whole_number
 from rlpyt.utils.replicas import Replicas
@@ -185,7 +185,7 @@ class BaseSampler(Settings, Sampler):
         _tell_check(check, self._specs[FleetRole.TRAIN], n_envs)
         info = check.examples.info
         self._first_statistics = {"GameScore": 0.0} if "game_score" in info else {}
-        if any(as_success(info.get(name)) is not None for name in SUCCESS_KEYS):
+        if any(as_number(info.get(name)) is not None for name in SUCCESS_KEYS):
             self._first_statistics["Success"] = 0.0
         example = _make_example(agent, check, self._specs[FleetRole.TRAIN])
         rows = _allocate(self, example, self._specs, run)

@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from hypothesis import strategies as st
 
 from rlpyt.envs import AtariEnv, Env, EnvStep
 
@@ -100,8 +101,8 @@ class Unseeded(Sampled):
 class Rlpyt(Env):
     """The predecessor's interface, with a named tuple for info."""
 
-    def __init__(self) -> None:
-        self.inner = Sampled()
+    def __init__(self, observation_space: Any = None) -> None:
+        self.inner = Sampled(observation_space)
         self._observation_space, self._action_space = self.inner.observation_space, self.inner.action_space
 
     def reset(self) -> Any:
@@ -169,6 +170,30 @@ NESTED = spaces.Dict(
         "pair": spaces.Tuple([spaces.MultiBinary(3), spaces.MultiDiscrete([2, 5], start=[0, 7])]),
         "image": spaces.Dict({"pixels": spaces.Box(0, 255, (2, 4, 4), np.uint8)}),
     }
+)
+
+# ---- spaces of every kind, for hypothesis ----
+
+shapes = st.lists(st.integers(1, 3), max_size=3).map(tuple)
+leaves: Any = st.one_of(
+    st.builds(
+        lambda s, d: spaces.Box(-2, 3, s, d), shapes, st.sampled_from([np.float32, np.float64, np.int16, np.float16])
+    ),
+    st.builds(lambda s: spaces.Box(0, 255, s, np.uint8), shapes),
+    st.builds(lambda n, s: spaces.Discrete(n, start=s), st.integers(1, 6), st.integers(-4, 4)),
+    st.builds(lambda n, s: spaces.MultiDiscrete([n, 2], start=[s, 1]), st.integers(1, 6), st.integers(-4, 4)),
+    st.builds(lambda s: spaces.MultiDiscrete(np.array([[2, 3], [1, 4]]), start=np.full((2, 2), s)), st.integers(-4, 4)),
+    st.builds(spaces.MultiBinary, st.integers(1, 4) | st.just([2, 3])),
+)
+random_spaces = st.recursive(
+    leaves,
+    lambda parts: st.one_of(
+        st.lists(parts, min_size=1, max_size=3).map(spaces.Tuple),
+        st.dictionaries(st.sampled_from(["b", "a", "ale.lives", "count", "0"]), parts, min_size=1, max_size=3).map(
+            spaces.Dict
+        ),
+    ),
+    max_leaves=6,
 )
 
 # Every one of these must pass the contract of tests/envs/test_env_contract.py.

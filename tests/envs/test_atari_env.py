@@ -75,7 +75,7 @@ class SlowAtari:
     ("frame_skip", "n_images", "fire"),
     others_nightly([(4, 4, False), (1, 2, True), (2, 1, False), (3, 5, True)], [(4, 4, False), (1, 2, True)]),
 )
-def test_observations_against_a_slow_reference(frame_skip, n_images, fire):
+def test_steps_against_a_slow_reference(frame_skip, n_images, fire):
     size = (30, 42)
     env = AtariEnv("breakout", frame_skip, n_images, max_start_noops=0, image_size=size, fire_on_reset=fire)
     slow = SlowAtari("breakout", frame_skip, n_images, size, fire)
@@ -97,25 +97,6 @@ def test_observations_against_a_slow_reference(frame_skip, n_images, fire):
     assert n_games > 0
 
 
-def test_a_lost_life_ends_the_episode_and_the_game_goes_on():
-    env = AtariEnv(**BREAKOUT)
-    env.reset(seed=0)
-    for lives in (4, 3, 2, 1):
-        (observation, _, terminated, truncated, info), _ = lose_a_life(env)
-        assert (terminated, truncated, info["traj_done"], info["lives"]) == (True, False, False, lives)
-        newest, frame = observation[-1].copy(), env.ale.getEpisodeFrameNumber()
-        observation, info = env.reset()
-        assert env.ale.getEpisodeFrameNumber() == frame
-        assert info["lives"] == lives
-        np.testing.assert_array_equal(observation[-1], newest)
-        assert not observation[:-1].any()
-    (_, _, terminated, _, info), _ = lose_a_life(env)
-    assert terminated
-    assert info["traj_done"]
-    assert env.reset()[1]["lives"] == 5
-    assert env.ale.getEpisodeFrameNumber() == 0
-
-
 def test_with_a_seed_a_new_game_starts_after_a_lost_life():
     env = AtariEnv(**BREAKOUT)
     first = env.reset(seed=3)[0].copy()
@@ -123,17 +104,6 @@ def test_with_a_seed_a_new_game_starts_after_a_lost_life():
     observation, info = env.reset(seed=3)
     assert info["lives"] == 5
     np.testing.assert_array_equal(observation, first)
-
-
-def test_fire_on_reset_serves_the_ball_at_every_life():
-    env = AtariEnv(**BREAKOUT, fire_on_reset=True)
-    env.reset(seed=0)
-    for _ in range(2):
-        assert any(env.step(NOOP)[2] for _ in range(100))
-        env.reset()
-    env = AtariEnv(**BREAKOUT)
-    env.reset(seed=0)
-    assert not any(env.step(NOOP)[2] for _ in range(200))
 
 
 def test_horizon_counts_the_steps_of_all_lives():

@@ -80,19 +80,12 @@ def test_floats_out_of_bounds_are_warned_of_once():
 
 @pytest.mark.filterwarnings("ignore:.*two plays")  # the toy remembers how many episodes it has begun
 def test_images_with_the_channels_last_are_warned_of():
-    def images(*shape: int) -> spaces.Dict:
-        return spaces.Dict(image=spaces.Box(0, 255, shape, np.uint8), direction=spaces.Discrete(4))
-
+    images = spaces.Dict(image=spaces.Box(0, 255, (7, 7, 3), np.uint8), direction=spaces.Discrete(4))
     text = r"observation\['image'\] has the shape \(7, 7, 3\), and .*\[channels, height, width\].*ChannelsFirst"
     with pytest.warns(UserWarning, match=text):
-        check_env(make_env(Sampled, {"observation_space": images(7, 7, 3)}), seed=0)
+        check_env(make_env(Sampled, {"observation_space": images}), seed=0)
     with pytest.warns(UserWarning, match=text):
-        check_vector_env(VectorEnvAdapter(SyncVectorEnv([lambda: Sampled(images(7, 7, 3))]), [0]), seed=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", ".*two plays")
-        for shape in ((3, 7, 7), (16, 4, 4), (1, 84, 84)):
-            check_env(make_env(Sampled, {"observation_space": images(*shape)}), seed=0)
+        check_vector_env(VectorEnvAdapter(SyncVectorEnv([lambda: Sampled(images)]), [0]), seed=0)
 
 
 def test_bounds_of_float64_are_kept_in_float32():

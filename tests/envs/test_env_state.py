@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces, wrappers
-from gymnasium.envs.registration import EnvSpec
 
 from rlpyt.envs import AtariEnv, EnvAdapter, dm_control_make, make_env, make_vector_env, restores_exactly
 from rlpyt.envs.state import load_graph
@@ -551,24 +550,6 @@ def graph_of(env: Any, carry: Any) -> tuple[Any, list[Any]]:
     return state, state["graph"]["nodes"]
 
 
-def test_a_state_of_earlier_versions_is_read(carry):
-    """They wrote the order of an array as a letter, and a node for what is left out."""
-    env: Any = Everything()
-    env.columns, env.spec = np.asfortranarray(np.arange(6.0).reshape(2, 3)), EnvSpec("Same-v0", max_episode_steps=3)
-    state, nodes = graph_of(env, carry)
-    for node in nodes:
-        if "axes" in node:
-            node["order"] = "F" if node.pop("axes") == [1, 0] else "C"
-    nodes[state["graph"]["roots"]["env"][0]]["attributes"]["spec"] = [len(nodes)]
-    nodes.append({"kind": "left out"})
-    other: Any = Everything()
-    other.spec = spec = EnvSpec("Same-v0", max_episode_steps=4)
-    EnvAdapter(other).load_state_dict({name: x for name, x in state.items() if name != "frame"})
-    np.testing.assert_array_equal(other.columns, env.columns)
-    assert other.columns.flags.f_contiguous
-    assert other.spec is spec
-
-
 class Builds(Plain):
     """Would notice if code ran: has what Python calls when it makes, restores and deletes objects."""
 
@@ -703,23 +684,6 @@ class HasPair(Plain):
         self.emulator.frame, self.bonus = int(state["frame"]), 0
 
 
-class HasPairOfAnObject(HasPair):
-    """Gives an object, whose parts it takes over again, and has two names for one that cannot be saved."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.holder = self.same_holder = Part()
-        self.holder.emulator = self.emulator  # type: ignore[attr-defined]
-
-    def get_state(self) -> Any:
-        part = Part()
-        part.count = self.emulator.frame
-        return part
-
-    def set_state(self, state: Any) -> None:
-        self.emulator.frame, self.bonus = state.count, 0
-
-
 class HasPairOfAnEmulator(HasPair):
     """Gives what cannot be read."""
 
@@ -751,7 +715,6 @@ class HasHalfAPair(HasPair):
 
 def test_get_state_and_set_state_serve_with_the_attributes_that_can_be_read(carry):
     check(HasPair, {}, carry)
-    check(HasPairOfAnObject, {}, carry)
     for EnvCls, place in [
         (HasPairOfAnEmulator, "get_state() of env"),
         (HasPairAndAList, "env.emulators[0]"),

@@ -111,16 +111,6 @@ def test_a_reset_of_a_part_leaves_the_others_alone(envpool):
         make("CartPole-v1", [0]).reset_some(np.ones(1, bool))
 
 
-def test_results_in_another_order_are_put_in_place(envpool):
-    env = envpool_make_vec("CartPole-v1", 3)
-    ids = np.array([2, 0, 1], np.int32)
-    value = {"a": np.array([20, 0, 10]), "b": (np.array([[2.0], [0.0], [1.0]]),)}
-    placed = env._in_order(value, ids)
-    assert placed["a"].tolist() == [0, 10, 20]
-    assert placed["b"][0].tolist() == [[0], [1], [2]]
-    assert env._in_order(np.array([5, 7]), np.array([2, 0], np.int32)).tolist() == [7, 0, 5]
-
-
 @pytest.mark.parametrize("episodic_life", [True, False])
 def test_lives_of_atari_are_no_ends_of_games(envpool, episodic_life):
     env = make_vector_env(envpool_make_vec, {**BREAKOUT, "episodic_life": episodic_life}, [0, 1])
@@ -162,17 +152,6 @@ def test_spaces_and_info_of_other_tasks(envpool, recwarn, task_id):
     assert "env_id" not in examples.info
     env.close()
     assert env.env._pool is None
-
-
-def test_actions_that_envpool_would_take_are_refused(envpool):
-    env = make("CartPole-v1", [3, 4])
-    env.reset([0, 1])
-    with pytest.raises(EnvError, match=r"EnvPoolVec CartPole-v1 \(rank 4 of ranks 3 to 4, seed 1\)"):
-        env.send(np.array([0, 7]))
-    env = make("Pendulum-v1", [3, 4])
-    env.reset([0, 1])
-    with pytest.raises(EnvError, match="must be finite"):
-        env.send(np.array([[0], [np.inf]], np.float32))
 
 
 def test_wrong_settings(envpool):

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rlpyt.agents import CategoricalPgAgent, DqnAgent, RecurrentCategoricalPgAgent
+from rlpyt.agents import CategoricalPgAgent, DqnAgent
 from rlpyt.algos import DQN, PPO
 from rlpyt.envs import EnvError, make_vector_env, players_make_vec
-from rlpyt.runners import MinibatchRl, MinibatchRlEval
+from rlpyt.runners import MinibatchRl
 from rlpyt.samplers import CpuSampler, SerialSampler
 from rlpyt.types import Run
 from rlpyt.utils.watched import WorkerError
@@ -162,19 +162,6 @@ def test_masks_of_players_who_wait_ask_nothing(make: Any) -> None:
     mask = samples.env.observation.action_mask
     taken = np.take_along_axis(np.asarray(mask), samples.agent.action[..., None], -1)[..., 0]
     assert taken[samples.env.valid].all()
-
-
-@pytest.mark.parametrize(
-    ("algo", "agent"),
-    [
-        (PPO(minibatches=2), RecurrentCategoricalPgAgent()),
-        (DQN(min_steps_learn=30, batch_size=16, n_step_return=3, replay_size=600), DqnAgent()),
-    ],
-    ids=["recurrent", "replay"],
-)
-def test_every_algorithm_trains(algo: Any, agent: Any) -> None:
-    one = sampler(eval_n_envs=3, eval_max_trajectories=3, eval_max_steps=100, max_decorrelation_steps=10)
-    MinibatchRlEval(algo, agent, one, n_steps=210, log_interval_steps=84, seed=0).train()
 
 
 def test_the_replay_draws_no_row_of_a_player_who_waits() -> None:
