@@ -98,7 +98,8 @@ class Worker:
             raise WorkerError(text) from error
         child.close()
         lifeline.close()
-        self._has_reply = poll_for([self._connection.fileno()])
+        self._fds = (self._connection.fileno(), self._process.sentinel)  # readable at a reply, and at its end
+        self._has_reply = poll_for(self._fds[:1])
         self._socket = socket.socket(fileno=os.dup(self._connection.fileno()))  # for the bounds alone
         self._bounds: dict[int, float] = {}
         self.send_bytes(first_request)
@@ -110,15 +111,9 @@ class Worker:
         return pid
 
     @property
-    def sentinel(self) -> int:
-        """Descriptor that becomes readable when the process ends."""
-        sentinel: int = self._process.sentinel
-        return sentinel
-
-    @property
     def has_ended(self) -> bool:
         """Whether the process has ended."""
-        return bool(poll_for([self.sentinel]).poll(0))
+        return bool(poll_for(self._fds[1:]).poll(0))
 
     def send(self, request: Picklable) -> None:
         """Send a request; shared arrays in it go by reference.
@@ -212,7 +207,7 @@ def _kill(process: BaseProcess) -> None:
 
 def replied(workers: Sequence[Worker], seconds: float) -> list[Worker]:
     """Return workers with a reply and dead ones, as soon as there is one; none after some seconds."""
-    worker_of = {fd: worker for worker in workers for fd in (worker._connection.fileno(), worker.sentinel)}
+    worker_of = {fd: worker for worker in workers for fd in worker._fds}
     ready = poll_for(worker_of).poll(1000 * seconds)
     return list({(worker := worker_of[fd]).rank: worker for fd, _ in ready}.values())
 

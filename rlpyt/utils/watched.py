@@ -96,7 +96,7 @@ def receive_asking(
     replies: dict[int, Picklable] = {}
     waiting = {worker.rank: worker for worker in workers}
     stalls = Stalls(timeout)
-    came = soon(workers)
+    came = soon(workers) if workers else ()
     while waiting:
         try:
             came = came or list(ready(list(waiting.values()), min(LOOK_SECONDS, timeout)))

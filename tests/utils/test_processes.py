@@ -474,7 +474,7 @@ def test_a_path_of_temporary_files_may_be_too_long_for_a_socket(tmp_path):
     long = tmp_path / ("a" * 60) / ("b" * 60)
     long.mkdir(parents=True)
     master = start_script(long, ENDS)
-    out, _ = master.communicate(timeout=60)
+    out, _ = master.communicate(timeout=100)
     assert (out, master.returncode) == ("[1]\n", 0)
     assert [path.name for path in long.iterdir()] == ["master.py"]
 
