@@ -34,7 +34,7 @@ def test_show_tells_the_settings_that_differ_from_their_defaults(options, told, 
     runner: Any = start_of(["ppo", "CartPole-v1", *options]).runner
     record: Any = record_of(runner)[0]
     (tmp_path / "params.json").write_text(json.dumps({"runner": record}))
-    lines = [line.strip().partition(" = ") for line in run_lines(tmp_path)]
+    lines = [line.strip().partition(" = ") for line in run_lines(tmp_path, {})]
     shown = {place: value for place, equals, value in lines if equals}
     assert all(shown.get(place) == value for place, value in told.items())
     for prefix, part in (("algo.", runner.algo), ("agent.", runner.agent), ("sampler.", runner.sampler)):
