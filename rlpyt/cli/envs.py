@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatch
 from importlib.util import find_spec
 from typing import Annotated, NamedTuple
 
 import gymnasium
 import tyro
+from gymnasium.envs.registration import find_highest_version
 
 from rlpyt.cli.arguments import named
 from rlpyt.cli.environment import INSTALL
@@ -93,13 +94,8 @@ def _matching(names: Iterable[str], pattern: str) -> tuple[str, ...]:
     return tuple(name for name in names if fnmatch(name.lower(), wanted))
 
 
-def _newest(names: Iterable[str]) -> list[str]:
+def _newest(names: Sequence[str]) -> list[str]:
     """Return the names without those that have a newer version."""
-    newest: dict[str, tuple[int, str]] = {}
-    for name in names:
-        stem, _, version = name.rpartition("-v")
-        if version.isdecimal() and stem:
-            newest[stem] = max(newest.get(stem, (-1, "")), (int(version), name))
-        else:
-            newest[name] = (0, name)
-    return [name for _, name in newest.values()]
+    specs = {name: gymnasium.registry[name] for name in names if name in gymnasium.registry}
+    highest = {name: find_highest_version(spec.namespace, spec.name) for name, spec in specs.items()}
+    return [name for name in names if name not in specs or specs[name].version == highest[name]]

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import replace
 
 from rlpyt.settings import all_settings
 
-if (
-    __name__ == "__main__"
-    and not __package__
-    and os.path.realpath(sys.path[0]) == os.path.dirname(os.path.realpath(__file__))
-):
+if __name__ == "__main__" and not sys.flags.safe_path:
     del sys.path[0]  # Python has put the folder of this file there, whose modules have names such as "train"
 
 from rlpyt.cli.named import with_hooks

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -117,16 +116,8 @@ def drawing_kwargs(EnvCls: Callable[..., object], env_kwargs: Kwargs) -> Kwargs:
 
 def _takes_render_mode(EnvCls: Callable[..., object]) -> Literal["yes", "perhaps", "no"]:
     """Return whether what makes an environment takes the render mode; perhaps if it passes arguments on."""
-    made_by = EnvCls
-    while isinstance(made_by, partial):
-        made_by = made_by.func
-    if made_by is gymnasium.make:
-        return "yes"
-    try:
-        parameters = inspect.signature(EnvCls).parameters
-    except ValueError:  # it is written in C
-        return "perhaps"
-    if "render_mode" in parameters:
+    parameters = inspect.signature(EnvCls).parameters
+    if EnvCls is gymnasium.make or "render_mode" in parameters:
         return "yes"
     passes_on = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     return "perhaps" if passes_on else "no"

@@ -31,7 +31,6 @@ from rlpyt.run_records import (
 from rlpyt.slurm import states_of
 
 RETURN = "ReturnAverage"
-NO_JOBS: Mapping[Path, str] = {}
 PARTS = ("algo", "agent", "sampler")
 UNKNOWN = object()
 """Recorded value that has no short text, such as a model."""
@@ -65,7 +64,7 @@ def show(run: Run) -> int:
 # ---- one run ----
 
 
-def run_lines(directory: Path, jobs: Mapping[Path, str] = NO_JOBS) -> list[str]:
+def run_lines(directory: Path, jobs: Mapping[Path, str]) -> list[str]:
     """Return what there is to tell of a run."""
     params, note = read_json(directory / PARAMS_FILE)
     facts = {**_what(params), **_where(directory, params)}
@@ -236,7 +235,7 @@ def _environment(record: Mapping[str, object]) -> str:
 # ---- a grid ----
 
 
-def grid_lines(folder: Path, directories: Sequence[Path], jobs: Mapping[Path, str] = NO_JOBS) -> list[str]:
+def grid_lines(folder: Path, directories: Sequence[Path], jobs: Mapping[Path, str]) -> list[str]:
     """Return a line for each run, and how many stand how."""
     states = Counter(map(_state, directories))
     head = ("run", "status", "steps", "return", *(["job"] if jobs else []))

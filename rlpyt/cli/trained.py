@@ -58,7 +58,7 @@ def _check_weights(run: Path) -> None:
     if any(path for pattern in _WEIGHTS for path in run.glob(pattern)):
         return
     status, note = run_status(run)
-    if status in ("failed", "interrupted", "killed"):
+    if status in _ENDED:
         raise FileNotFoundError(
             f"{run} has no weights: the run {_ENDED[status]} before the first row of its log ({shorten(note, 300)})."
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,13 +44,9 @@ class GridRun:
     @property
     def directories(self) -> list[Path]:
         """Directories of all its starts, the newest one last: a script without resume takes `run_<ID>_1` next."""
-        try:
-            found = list(self.log_dir.glob(f"run_{self.run_ID}_*"))
-        except OSError:  # of a network folder, which must not end the launcher
-            found = []
-        beside = [x for x in found if x.name.removeprefix("run_").count("_") == 1]
-        numbered = {int(n): x for x in beside if (n := x.name.rpartition("_")[2]).isdecimal()}
-        return [self.directory, *(numbered[n] for n in sorted(numbered))]
+        found = [re.fullmatch(rf"run_{self.run_ID}_([0-9]+)", path.name) for path in self.log_dir.glob("run_*")]
+        beside = sorted((match for match in found if match), key=lambda match: int(match[1]))
+        return [self.directory, *(self.log_dir / match[0] for match in beside)]
 
     @property
     def output(self) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from numbers import Real
 from typing import TypeVar
 
@@ -52,8 +51,6 @@ def smoke(runner: RunnerT) -> RunnerT:
 
 def _makes_atari(EnvCls: object) -> bool:
     """Return whether environments are games of Atari as rlpyt makes them: others may have an argument `game`, too."""
-    while isinstance(EnvCls, partial):
-        EnvCls = EnvCls.func
     return EnvCls is atari_make_vec or (isinstance(EnvCls, type) and issubclass(EnvCls, AtariEnv))
 
 
