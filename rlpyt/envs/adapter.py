@@ -225,8 +225,8 @@ class EnvAdapter:
     def _frame(self) -> dict[str, str]:
         """Return what is the same in every environment that a state may be loaded into."""
         classes = {".".join(["env"] * (i + 1)): class_name(type(layer)) for i, layer in enumerate(self.layers)}
-        spaces = (f"{self._own_observation_space}", f"{self.action_space}")
-        return {**classes, **dict(zip(_SPACES, spaces, strict=True))}
+        spaces = {"observation_space": f"{self._own_observation_space}", "action_space": f"{self.action_space}"}
+        return {**classes, **spaces}
 
     @property
     def layers(self) -> list[object]:

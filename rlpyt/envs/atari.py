@@ -185,7 +185,7 @@ class AtariEnv(gymnasium.Env[np.ndarray, Any]):
     def state_dict(self) -> StateDict:
         """Return everything that the future depends on, with the states of the emulator and the generator."""
         return {
-            "game": self._rom_name(),
+            "game": self.rom.stem,
             "ale": np.frombuffer(self.ale.cloneSystemState().serialize(), np.uint8).copy(),
             "sticky": int(self._taken.value) if self._stickiness else None,
             "np_random": self.np_random.bit_generator.state,
@@ -202,12 +202,9 @@ class AtariEnv(gymnasium.Env[np.ndarray, Any]):
         Raises:
             ValueError: if the state is that of another game or of other images.
         """
-        came = (state["game"], tuple(state["observation"].shape))
-        if came != (self._rom_name(), self._observation.shape):
-            raise ValueError(
-                f"AtariEnv: loading a state: got game and images {came}, expected "
-                f"{(self._rom_name(), self._observation.shape)}."
-            )
+        came, own = (state["game"], tuple(state["observation"].shape)), (self.rom.stem, self._observation.shape)
+        if came != own:
+            raise ValueError(f"AtariEnv: loading a state: got game and images {came}, expected {own}.")
         self.ale.restoreSystemState(self._make_state(np.asarray(state["ale"], np.uint8).tobytes()))
         if state["sticky"] is not None:
             self._taken = type(self._noop)(state["sticky"])
@@ -215,9 +212,6 @@ class AtariEnv(gymnasium.Env[np.ndarray, Any]):
         self._frame[:] = state["frame"]
         self._observation[:] = state["observation"]
         self._lives, self._n_steps, self._lost_life = state["lives"], state["n_steps"], state["lost_life"]
-
-    def _rom_name(self) -> str:
-        return Path(self.rom).stem
 
     def _load_game(self) -> None:
         """Load the game with a seed of the generator; the emulator takes a seed only here."""

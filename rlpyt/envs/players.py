@@ -15,6 +15,8 @@ from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import Space
 from rlpyt.types import Info
 
+_RESULTS = ("observations", "rewards", "terminations", "truncations")
+
 
 class ParallelGame(Protocol):
     """Game in which all players act at the same time, as PettingZoo's `ParallelEnv`; all mappings are by player."""
@@ -53,7 +55,14 @@ def players_make_vec(make: Callable[..., ParallelGame], num_envs: int, **game_kw
     """
     first = make(**game_kwargs)
     name = type(getattr(first, "unwrapped", first)).__name__
-    _check_parallel(first, name)
+    if not hasattr(first, "possible_agents") or hasattr(first, "agent_iter"):
+        what = "its players take turns" if hasattr(first, "agent_iter") else "it has no possible_agents"
+        raise TypeError(
+            f"players_make_vec: {name} is not a game in which all players act at the same time: {what}; expected a "
+            "ParallelEnv of PettingZoo, such as pettingzoo.sisl.pursuit_v5.parallel_env makes, or the same methods. "
+            "For turns make an environment of one player, in which the others move inside of step "
+            "(docs/howto/several_players.md)."
+        )
     n_players = len(first.possible_agents)
     if num_envs % n_players:
         first.close()
@@ -168,17 +177,3 @@ class PlayersVec(VectorEnv[Buffer, Buffer, Buffer]):
         space = self.single_observation_space
         memory: Buffer = create_empty_array(space, self.num_envs)
         return concatenate(space, self._observations, memory)
-
-
-_RESULTS = ("observations", "rewards", "terminations", "truncations")
-
-
-def _check_parallel(game: object, name: str) -> None:
-    if not hasattr(game, "possible_agents") or hasattr(game, "agent_iter"):
-        what = "its players take turns" if hasattr(game, "agent_iter") else "it has no possible_agents"
-        raise TypeError(
-            f"players_make_vec: {name} is not a game in which all players act at the same time: {what}; expected a "
-            "ParallelEnv of PettingZoo, such as pettingzoo.sisl.pursuit_v5.parallel_env makes, or the same methods. "
-            "For turns make an environment of one player, in which the others move inside of step "
-            "(docs/howto/several_players.md)."
-        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TypeAlias
 
 import numpy as np
 
@@ -20,17 +19,9 @@ from rlpyt.utils.seeds import global_streams, set_global_streams
 _TESTED = {"gymnasium", "shimmy", "rlpyt"}
 # Not equal: a simulation that two environments share by accident would be at the same step of an episode again.
 _N_BEFORE, _N_STEPS = 11, 10
-_Carry: TypeAlias = Callable[[StateDict], StateDict]
 
 
-def restores_exactly(
-    env: EnvAdapter,
-    other: EnvAdapter,
-    seed: int,
-    n_steps: int,
-    n_before: int = 0,
-    carry: _Carry = lambda state: state,
-) -> str | None:
+def restores_exactly(env: EnvAdapter, other: EnvAdapter, seed: int, n_steps: int, n_before: int = 0) -> str | None:
     """Return how a restored environment differs from the one that was saved; None if not in a single bit.
 
     One environment takes random steps, is saved, and goes on. The other one loads the state and takes the same actions.
@@ -44,10 +35,9 @@ def restores_exactly(
         seed: of its resets and of the actions.
         n_steps: steps after the state was saved.
         n_before: steps before that.
-        carry: what happens to the state on its way, such as `save_snapshot` and `load_snapshot`.
     """
     try:
-        difference = _difference(env, other, seed, n_steps, n_before, carry)
+        difference = _difference(env, other, seed, n_steps, n_before)
     except StateError as error:
         return str(error)
     return difference and f"{env.name}: saved after {n_before} steps: {difference} after the restored state."
@@ -73,7 +63,7 @@ def why_not_restored(env: EnvAdapter, make_other: Callable[[], EnvAdapter], seed
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they were given when the first one was built
             other = make_other()
-            what = _difference(env, other, seed, _N_STEPS, _N_BEFORE, lambda state: state) and (
+            what = _difference(env, other, seed, _N_STEPS, _N_BEFORE) and (
                 "its state was loaded into another one, as a trial, and the same steps gave other values. It has state "
                 "outside of its attributes, such as behind the handle of a simulator, in a module global or in a file, "
                 "or draws from the system's random numbers. Give it state_dict and load_state_dict."
@@ -91,9 +81,7 @@ def why_not_restored(env: EnvAdapter, make_other: Callable[[], EnvAdapter], seed
     return what and f"{env.name} (rank {env.rank}) cannot be restored: {what}"
 
 
-def _difference(
-    env: EnvAdapter, other: EnvAdapter, seed: int, n_steps: int, n_before: int, carry: _Carry
-) -> str | None:
+def _difference(env: EnvAdapter, other: EnvAdapter, seed: int, n_steps: int, n_before: int) -> str | None:
     """Return the first value that differs; see `restores_exactly`."""
     rng = np.random.default_rng(seed)
     before, after, later = (
@@ -107,7 +95,7 @@ def _difference(
     state, why = env.saved_state()
     if why is not None:
         raise StateError(why)
-    streams, state, own = global_streams(), carry(state), other.state_dict()
+    streams, own = global_streams(), other.state_dict()
     expected = [*_rows(env, after, ended), *_rows(env, later, ended=True)]
     try:
         other.load_state_dict(state)

@@ -49,8 +49,10 @@ def carry(tmp_path, monkeypatch):
 def check(EnvCls: Any, env_kwargs: dict[str, Any], carry: Any, moments: tuple[int, ...] = (0, 3, LIMIT - 1)) -> None:
     """Save just after a reset, in an episode, and the step before its time limit."""
     env, other = make_env(EnvCls, env_kwargs), make_env(EnvCls, env_kwargs)
+    load = other.load_state_dict
+    vars(other)["load_state_dict"] = lambda state: load(carry(state))
     for n_before in moments:
-        assert restores_exactly(env, other, 3, LIMIT + 2, n_before, carry) is None
+        assert restores_exactly(env, other, 3, LIMIT + 2, n_before) is None
     env.close()
     other.close()
 
