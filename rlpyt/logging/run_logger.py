@@ -100,7 +100,7 @@ class Logger:
         self._n_rows = self._step = 0
         self._csv = None if self.directory is None else CsvSink(self.directory / "progress.csv")
         self._own_sinks: list[Sink] = [*([] if self._csv is None else [self._csv]), ConsoleTable(self._log_table)]
-        self._sinks = Sinks(sinks, self.directory, self.warn, self.warn_once)
+        self._sinks = Sinks(sinks, self.directory, self.warn_once)
 
     # ---- text ----
 

@@ -64,10 +64,6 @@ class RunSink(ABC):
         """Release all resources; called once, after `end`."""
 
 
-class RefusedBySink(RuntimeError):
-    """Error for settings or columns that a sink does not take; it has all the others."""
-
-
 class Sinks:
     """Sinks of the user, of which each may fail: that is logged once, and the run goes on."""
 
@@ -75,10 +71,9 @@ class Sinks:
         self,
         sinks: Sequence[Sink],
         directory: Path | None,
-        warn: Callable[[str], None],
         warn_once: Callable[[str, str], None],
     ) -> None:
-        self._warn, self._warn_once = warn, warn_once
+        self._warn_once = warn_once
         self._sinks: list[Sink] = []
         for sink in sinks:
             with self._may_fail(sink):
@@ -114,8 +109,6 @@ class Sinks:
         name = type(sink).__name__
         try:
             yield
-        except RefusedBySink as error:  # which a sink raises once for each setting or column
-            self._warn(f"the sink {name}: {error}. They are missing there, and the run goes on.")
         except Exception as error:  # of any kind: a server that is down must not end a run of days
             self._warn_once(
                 f"{name} {type(error).__name__}",
