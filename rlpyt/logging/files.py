@@ -93,13 +93,10 @@ def paths_in(folder: Path, pattern: str) -> list[Path]:
     return [path for place in found for path in paths_in(place, rest)] if rest else found
 
 
-def remove_file(path: Path) -> str:
-    """Remove a file, if it is there; return why it stays, as a network folder may keep it for another machine."""
-    try:
+def remove_file(path: Path) -> None:
+    """Remove a file, if it is there; it may stay, as a network folder may keep it for another machine."""
+    with contextlib.suppress(OSError):
         path.unlink(missing_ok=True)
-    except OSError as error:
-        return f"{path} could not be removed: {error}"
-    return ""
 
 
 def open_lock(path: Path) -> int:

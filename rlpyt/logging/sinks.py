@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from rlpyt.logging.files import open_to_append, remove_file, replace_file
+from rlpyt.logging.files import open_to_append, replace_file
 from rlpyt.run_records import open_to_read
 from rlpyt.utils.output import write_text
 from rlpyt.utils.terminal import aligned
@@ -185,8 +185,7 @@ class CsvSink:
             self._rewrite(list(keys), rows)
         else:
             self.keys = list(keys)
-            if remove_file(self.path):
-                os.truncate(self.path, 0)
+            self.path.unlink(missing_ok=True)
         return len(rows) + len(waiting)
 
     def close(self) -> None:
