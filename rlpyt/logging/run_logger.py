@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -24,10 +22,7 @@ from rlpyt.logging.sinks import STATISTICS, ConsoleTable, CsvSink, Sink, Sinks, 
 from rlpyt.logging.snapshots import SnapshotMode, check_snapshot_settings, save_snapshot, snapshot_names
 from rlpyt.run_records import read_json
 from rlpyt.types import StateDict
-from rlpyt.utils.terminal import WIDEST, can_redraw
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from rlpyt.utils.terminal import can_redraw
 
 Verbosity = Literal["table", "lines", "quiet"]
 """What a run prints, see `logger_context`."""
@@ -126,15 +121,10 @@ class Logger:
         """Return the warnings that were kept for another process to log: none here."""
         return []
 
-    def log_drawn(self, text: str, draw: Callable[[], RenderableType]) -> None:
-        """Log a text of several lines, in whose place a terminal shows what rich draws, as `draw` returns it."""
-        drawn = _lines_of(draw()) if self.shows_progress and can_redraw(sys.stdout) else None
-        self._log(text, self.verbosity == "table", drawn=drawn)
-
     def _log_table(self, text: str) -> None:
         self._log(text, self.verbosity == "table" and not self.live.is_drawn)
 
-    def _log(self, text: str, is_shown: bool, with_prefix: bool = True, drawn: Sequence[str] | None = None) -> None:
+    def _log(self, text: str, is_shown: bool, with_prefix: bool = True) -> None:
         if self.texts is not None:
             self.texts.append(text)
             return
@@ -150,7 +140,7 @@ class Logger:
             ):
                 file.write(content.encode(errors="backslashreplace"))
         if is_shown:
-            print_line("\n".join(lines if drawn is None else [prefix + line for line in drawn]))
+            print_line("\n".join(lines))
 
     def prefix(self, text: str) -> AbstractContextManager[None]:
         """Put `text` before every line of text while the block runs; blocks nest."""
@@ -347,7 +337,7 @@ class SilentLogger(Logger):
         super().__init__()
         self._warnings: list[str] = []
 
-    def _log(self, text: str, is_shown: bool, with_prefix: bool = True, drawn: Sequence[str] | None = None) -> None:
+    def _log(self, text: str, is_shown: bool, with_prefix: bool = True) -> None:
         pass
 
     def warn(self, text: str) -> None:
@@ -404,16 +394,6 @@ def to_numbers(key: str, values: object) -> np.ndarray:
             f"statistics of {key} for the log: {error}; expected numbers, scalar tensors, an array "
             "or a tensor. Flatten nested values first."
         ) from error
-
-
-def _lines_of(drawn: RenderableType) -> list[str]:
-    """Return what rich draws, as the text and the codes that a terminal shows it by."""
-    from rich.console import Console  # here, as it takes a while and few starts need it
-
-    file = io.StringIO()
-    width = min(shutil.get_terminal_size().columns, WIDEST)
-    Console(file=file, force_terminal=True, width=width, highlight=False).print(drawn)
-    return file.getvalue().rstrip("\n").splitlines()
 
 
 @contextlib.contextmanager
