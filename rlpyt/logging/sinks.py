@@ -164,7 +164,7 @@ class CsvSink:
         self.keys: list[str] = []
         self.waiting: list[Row] = []
         """Rows that the disk has not taken yet."""
-        self._whole: tuple[int, int] | None = None  # inode and bytes of the file before a row that was not written
+        self._end: int | None = None  # of the file before a row that was not written, or half of it
         if self._is_there():
             self._drop_torn_row()
             self.keys = self._read()[0]
@@ -179,7 +179,7 @@ class CsvSink:
 
         `waiting` are the last of the rows to keep, where the disk had not taken them; they are written with the next.
         """
-        self.waiting, self._whole = list(waiting), None
+        self.waiting, self._end = list(waiting), None
         rows = self._read()[1][: n_rows - len(waiting)] if self._is_there() else []
         if rows:
             self._rewrite(list(keys), rows)
@@ -204,9 +204,9 @@ class CsvSink:
     def _flush(self) -> None:
         new = {key: None for row in self.waiting for key in row if key not in self.keys}
         is_there = self._is_there()
-        if is_there and self._whole is not None and self._whole[0] == self.path.stat().st_ino:
-            os.truncate(self.path, self._whole[1])  # the row may be there all the same, or half of it
-        self._whole = None
+        if is_there and self._end is not None and self._end < self.path.stat().st_size:
+            os.truncate(self.path, self._end)  # the row may be there all the same, or half of it
+        self._end = None
         if new or not is_there:
             rows = self._read()[1] if is_there else []
             self._rewrite([*self.keys, *new], [*rows, *self.waiting])
@@ -216,16 +216,10 @@ class CsvSink:
 
     def _append(self, content: bytes) -> None:
         with open(open_to_append(self.path), "ab", buffering=0) as file:
-            end = file.tell()
-            self._whole = os.fstat(file.fileno()).st_ino, end
-            try:
-                if file.write(content) < len(content):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-            except OSError:
-                with contextlib.suppress(OSError):
-                    file.truncate(end)
-                raise
-        self._whole = None  # not before the file is closed, as network folders report an error there
+            self._end = file.tell()
+            if file.write(content) < len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+        self._end = None  # not before the file is closed, as network folders report an error there
 
     def _rewrite(self, keys: list[str], rows: Sequence[Row]) -> None:
         header = dict(zip(keys, keys, strict=True))

