@@ -27,11 +27,6 @@ _CHOSEN = ("compute.device", "compute.channels_last", "compute.torch_threads")
 """Compute settings that the runner chooses for the machine where nobody gives them."""
 _NOWHERE = ("slot_affinity_code", "initial_optim_state_dict")
 """Names that are no difference at any depth, as only the launcher and the runner use them."""
-_ADDED = {
-    **{"agent.eps_train": None, "agent.box_units": "bounds"},
-    **{"algo.weight_func": None, "algo.mean_rate": 1.0, "algo.covariance_rate": 1.0},
-}
-"""Settings that records of earlier versions lack, and what their runs did."""
 _CLASSES_FIRST = ("algo", "agent", "sampler", "runner")
 
 
@@ -159,9 +154,9 @@ def _of_the_run(run: RunResult, name: str) -> object:
 
 def _compared(run: RunResult, key: str) -> str:
     """Return a setting in a form that is equal for equal values, 1 and 1.0 among them."""
-    if key not in run.settings and key not in _ADDED:
+    if key not in run.settings:
         return "absent"
-    value = run.settings.get(key, _ADDED.get(key))
+    value = run.settings[key]
     if isinstance(value, float | int) and not isinstance(value, bool) and abs(value) < 1e300:
         return f"number {float(value)!r}"
     return f"{type(value).__name__} {value}"

@@ -146,10 +146,6 @@ GROUPS = {
     },
     "the seed of the run in its environment": ([{f"{RUN}.env_kwargs": {"seed": i}} for i in (0, 1)], {"PPO": [0, 1]}),
     "the run_ID in its environment": ([{f"{RUN}.x": {"run_ID": f"run_{i}"}} for i in (0, 1)], {"PPO": [0, 1]}),
-    "a default that older records lack": (
-        [{}, *({f"{ALGO}.settings": {"mean_rate": x, "weight_func": None, "learning_rate": 0.001}} for x in (1, 0.5))],
-        {"PPO": [0, 1], "mean_rate=0.5": [2]},
-    ),
     "two classes of one name": (
         [{ALGO: {"class": f"{module}:PPO"}} for module in ("rlpyt.algos", "__main__")],
         {"rlpyt.algos:PPO": [0], "__main__:PPO": [1]},
