@@ -12,9 +12,10 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from websockets.sync.client import ClientConnection, connect
+if TYPE_CHECKING:
+    from websockets.sync.client import ClientConnection
 
 PROGRAM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -26,6 +27,8 @@ class Browser:
     """One page of a browser without a network, as a context."""
 
     def __init__(self) -> None:
+        from websockets.sync.client import connect  # here, as few tests need the package
+
         assert PROGRAM is not None
         self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         command = [PROGRAM, *OPTIONS, f"--user-data-dir={self.folder.name}", "about:blank"]
