@@ -298,30 +298,13 @@ def reseal(folder: Path, step: int, **changes: object) -> None:
     CheckpointFiles(folder).write_manifest(step, manifest)
 
 
-class Code:
-    def __reduce__(self):
-        return os.mkdir, ("ran",)
-
-
-def test_code_in_a_file_is_refused(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    path = own_files(folder)["content"]
-    torch.save({"state": Code()}, path)
-    reseal(folder, 7)
-    with opened(folder) as checkpoints, pytest.raises(CheckpointError, match=str(path)):
-        checkpoints.read(7)
-    assert newest(folder).step == 6
-    assert not Path("ran").exists()
-
-
-@pytest.mark.parametrize("file", ["../outside", "rank_0-a/../../outside", "/outside"])
-def test_file_outside_of_the_segments_is_neither_read_nor_removed(folder, file):
+def test_file_outside_of_the_segments_is_neither_read_nor_removed(folder):
     outside = folder / "outside"
     outside.write_bytes(b"")
     part = own_files(folder)["part"]
     content = json.loads(part.read_text())
     entry = content["rings"]["algo.replay"]["segments"][0]
-    entry[:2] = [file, hashlib.sha256(b"").hexdigest()]
+    entry[:2] = ["../outside", hashlib.sha256(b"").hexdigest()]
     part.write_text(json.dumps(content))
     reseal(folder, 7)
     with opened(folder) as checkpoints:
@@ -519,49 +502,6 @@ def test_interrupt_of_a_wait_loses_nothing(tmp_path, late):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert threads() == []
-
-
-def test_rows_that_are_written_over_are_never_saved(tmp_path, monkeypatch):
-    """A writer in another thread is at times faster than the disk: what is saved nevertheless is whole."""
-    ring, copies, lock, rng_of_disk = Ring(64, 4, width=200), {}, threading.Lock(), random.Random(1)
-    write_bytes = segments.HashingFile.write
-
-    def slow(*args):
-        time.sleep(rng_of_disk.choice([0, 0, 0, 0.03]))
-        write_bytes(*args)
-
-    monkeypatch.setattr(segments.HashingFile, "write", slow)
-    ring.write(32)
-    ends, n_missing = threading.Event(), 0
-
-    def write() -> None:
-        rng = random.Random(0)
-        while not ends.is_set():
-            with lock:
-                ring.write(rng.randrange(1, 4))
-            time.sleep(0.002)
-
-    writer = threading.Thread(target=write)
-    with opened(tmp_path, keep=100) as checkpoints:
-        writer.start()
-        try:
-            for step in range(1, 16):
-                checkpoints._waits = False  # else only one checkpoint is missing
-                with lock:
-                    copies[step] = copy_of(ring)
-                    checkpoints.save(step, {"replay": ring.state()}, {})
-                reason = checkpoints.finish()
-                assert reason is None or "has written over rows" in str(reason)
-                n_missing += reason is not None
-        finally:
-            ends.set()
-            writer.join(20)
-        assert n_missing == 15 - len(checkpoints.steps())
-        for step in checkpoints.steps():
-            loaded = Ring(64, 4, width=200)
-            loaded.load(checkpoints.read(step).state["replay"])
-            check(loaded, copies[step])
-    assert 0 < n_missing < 15
 
 
 def test_run_waits_after_it_was_too_fast(tmp_path, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import shutil
@@ -10,7 +9,6 @@ import subprocess
 import tempfile
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -75,10 +73,6 @@ class Browser:
         while not self.evaluate(code):
             assert time.monotonic() < end, f"{code} did not become true in {seconds:g} s"
             time.sleep(0.05)
-
-    def screenshot(self, file: Path) -> None:
-        """Write what is seen as a PNG."""
-        file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
 
     def __enter__(self) -> Self:
         return self
