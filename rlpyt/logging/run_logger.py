@@ -18,7 +18,7 @@ from rlpyt.logging.files import MAY_PASS, open_to_append, write_json
 from rlpyt.logging.live_table import LiveTable, row_in_one_line
 from rlpyt.logging.params import to_json
 from rlpyt.logging.plots import read_progress
-from rlpyt.logging.sinks import STATISTICS, ConsoleTable, CsvSink, Sink, Sinks, print_line
+from rlpyt.logging.sinks import STATISTICS, CsvSink, Sink, Sinks, print_line, row_as_table
 from rlpyt.logging.snapshots import SnapshotMode, check_snapshot_settings, save_snapshot, snapshot_names
 from rlpyt.run_records import read_json
 from rlpyt.types import StateDict
@@ -94,7 +94,6 @@ class Logger:
         self._unwritten_params: dict[str, object] = {}
         self._n_rows = self._step = 0
         self._csv = None if self.directory is None else CsvSink(self.directory / "progress.csv")
-        self._own_sinks: list[Sink] = [*([] if self._csv is None else [self._csv]), ConsoleTable(self._log_table)]
         self._sinks = Sinks(sinks, self.directory, self.warn_once)
 
     # ---- text ----
@@ -120,9 +119,6 @@ class Logger:
     def take_warnings(self) -> list[str]:
         """Return the warnings that were kept for another process to log: none here."""
         return []
-
-    def _log_table(self, text: str) -> None:
-        self._log(text, self.verbosity == "table" and not self.live.is_drawn)
 
     def _log(self, text: str, is_shown: bool, with_prefix: bool = True) -> None:
         if self.texts is not None:
@@ -219,9 +215,10 @@ class Logger:
         row, self._row = self._row, {}
         self._n_rows += 1
         self._step = self._step if step is None else int(step)
-        for sink in self._own_sinks:
+        if self._csv is not None:
             with self._disk_may_fail(f"row {self._n_rows} of the log"):
-                sink.write(row, self._step)
+                self._csv.write(row, self._step)
+        self._log(row_as_table(row, self._step), self.verbosity == "table" and not self.live.is_drawn)
         if self._unwritten_params:
             self.record_params({})
         self.live.write(row)
@@ -311,10 +308,9 @@ class Logger:
     def close(self, outcome: str = "finished") -> None:
         """Close the sinks, each of them even if another fails; the outcome is that of `RunSink.end`."""
         self._sinks.close(outcome)
-        own, self._own_sinks = self._own_sinks, []
-        for sink in own:
+        if self._csv is not None:
             with self._disk_may_fail("the last rows of the log"):
-                sink.close()
+                self._csv.close()
         if self._unwritten_params:
             self.record_params({})
 

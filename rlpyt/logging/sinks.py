@@ -1,4 +1,4 @@
-"""Sinks of rows of the log: the console and CSV. Any object with `write` and `close` is a sink."""
+"""Sinks of rows of the log, and the table of a row. Any object with `write` and `close` is a sink."""
 
 from __future__ import annotations
 
@@ -122,24 +122,15 @@ def print_line(text: str) -> None:
     write_text(sys.stdout, f"{text}\n")
 
 
-class ConsoleTable:
-    """Sink that prints each row as a table: single values first, then one line for the statistics of each name."""
-
-    def __init__(self, emit: Callable[[str], None] = print_line) -> None:
-        self._emit = emit
-
-    def write(self, row: Row, step: int) -> None:
-        """Print the row below a line with the step."""
-        cells = {key: f"{x:.6g}" if isinstance(x, float) else str(x) for key, x in row.items()}
-        many, single = grouped(row)
-        lines = aligned([[key, cells[key]] for key in single], "<>") if single else []
-        of_name = [[name, *(cells[key] for key in keys)] for name, keys in many.items()]
-        lines += aligned([["", *STATISTICS], *of_name], "<>>>>>") if many else []
-        rule = "-" * max(map(len, lines), default=0)
-        self._emit("\n".join([f"step {step}", rule, *lines, rule]))
-
-    def close(self) -> None:
-        """Do nothing."""
+def row_as_table(row: Row, step: int) -> str:
+    """Return a row as a table below a line with its step: single values first, then the statistics of each name."""
+    cells = {key: f"{x:.6g}" if isinstance(x, float) else str(x) for key, x in row.items()}
+    many, single = grouped(row)
+    lines = aligned([[key, cells[key]] for key in single], "<>") if single else []
+    of_name = [[name, *(cells[key] for key in keys)] for name, keys in many.items()]
+    lines += aligned([["", *STATISTICS], *of_name], "<>>>>>") if many else []
+    rule = "-" * max(map(len, lines), default=0)
+    return "\n".join([f"step {step}", rule, *lines, rule])
 
 
 def grouped(row: Row) -> tuple[dict[str, list[str]], list[str]]:
