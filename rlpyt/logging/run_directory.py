@@ -151,12 +151,9 @@ def _prepare(directory: Path, overwrite: bool, resume: Resume) -> None:
         )
     for file in _records(directory):
         file.unlink()
+    for manifest in paths_in(directory, _MANIFESTS):
+        manifest.unlink()  # a run would go on from one that stays
     shutil.rmtree(directory / CHECKPOINTS, ignore_errors=True)
-    if left := paths_in(directory, _MANIFESTS):  # the run would go on from them later
-        raise RunDirectoryError(
-            f"{left[0].parent} of an earlier run cannot be removed; overwrite=True needs that. Choose another run_ID, "
-            "or remove it yourself."
-        )
 
 
 def _records(directory: Path) -> list[Path]:

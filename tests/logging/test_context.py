@@ -318,15 +318,6 @@ def test_an_error_of_the_disk_is_not_an_empty_folder(tmp_path, monkeypatch, opti
     assert manifest.exists()
 
 
-def test_checkpoints_that_cannot_be_removed_are_not_taken_for_those_of_a_new_run(tmp_path, monkeypatch):
-    place = tmp_path / "run_0" / "checkpoints" / "000000000007"
-    place.mkdir(parents=True)
-    (place / "manifest.json").write_text("{}")
-    monkeypatch.setattr("shutil.rmtree", lambda *args, **kwargs: None)
-    with pytest.raises(RunDirectoryError, match="000000000007 of an earlier run cannot be removed"):
-        logger_context(tmp_path, 0, overwrite=True).__enter__()
-
-
 def test_summary_writer_writes_events_and_changes_no_column(tmp_path):
     pytest.importorskip("tensorboard", reason="needs the extra tensorboard")
     for run_ID in (0, 1):

@@ -18,13 +18,18 @@ from rlpyt.logging.tracker_sink import NamesApart, TrackerSink, flat, within
 from tests.logging.test_logger import log_row
 
 
+def state_at(step: int) -> dict[str, Any]:
+    """Return the state of a logger after a row at every tenth step."""
+    return {"n_rows": step // 10, "step": step, "keys": []}
+
+
 def log_rows(
     tmp_path: Path, sink: Any, steps: tuple[int, ...], resume: bool = False, rewind: int = 0, **more: int
 ) -> None:
     """Log rows as a run does, which goes on from a row where it is resumed."""
     with logger_context(tmp_path, 0, sinks=[sink], resume=resume) as logger:
         if rewind:
-            logger.load_state_dict({"n_rows": rewind // 10, "step": rewind, "keys": ["Diagnostics/CumSteps", "x"]})
+            logger.load_state_dict(state_at(rewind))
         logger.record_params({"algo": {"learning_rate": 0.5}, **more})
         for step in steps:
             log_row(logger, step, {"Diagnostics/CumSteps": step, "x": step / 10, "Diagnostics/CumTime (s)": 1.0})
@@ -160,7 +165,7 @@ def test_mlflow_has_settings_of_any_name_all_rows_and_the_outcome(tmp_path, monk
         sink = MlflowSink("mine", tracking_uri=store)
         with logger_context(tmp_path, 0, log_params=odd, sinks=[sink], resume=True) as logger:
             if rewind:
-                logger.load_state_dict({"n_rows": 1, "step": rewind, "keys": ["a+", "a*", "a"]})
+                logger.load_state_dict(state_at(rewind))
             for step in steps:
                 log_row(logger, step, {name: step + len(name) for name in ("a+", "a*", "a")})
     client = mlflow.MlflowClient(tracking_uri=store)
