@@ -15,16 +15,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 import torch
 
 from rlpyt.logging import checkpoints as checkpoints_module
-from rlpyt.logging import files, segments
+from rlpyt.logging import segments
 from rlpyt.logging.checkpoint_files import CheckpointFiles, Saved
 from rlpyt.logging.checkpoints import Checkpoints
 from rlpyt.logging.segments import CheckpointError, RingWriter
+from rlpyt.run_records import open_to_write
 from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.checkpointing import RunCheckpoints
 from rlpyt.utils.replicas import Replicas
@@ -331,30 +332,15 @@ def test_other_formats_and_numbers_of_replicas_are_refused_and_not_passed_over(f
 
 @contextmanager
 def full_at(monkeypatch, n: int) -> Iterator[list[str]]:
-    """Let the disk be full from the n-th file on, after half of it is written."""
+    """Let the disk be full from the n-th file on."""
     names: list[str] = []
 
-    class Full:
-        def __init__(self, file: BinaryIO) -> None:
-            self._file = file
+    def opened(path: Path, flags: int) -> int:
+        names.append(path.name)
+        return open_to_write(path, flags) if len(names) < n else os.open("/dev/full", os.O_WRONLY)
 
-        def write(self, data):
-            self._file.write(bytes(data)[: len(data) // 2])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)
-
-        def __getattr__(self, name):
-            return getattr(self._file, name)
-
-    @contextmanager
-    def replace_file(path):
-        names.append(Path(path).name)
-        with files_replace(path) as file:
-            yield file if len(names) < n else Full(file)
-
-    files_replace = files.replace_file
     with monkeypatch.context() as patch:
-        for module in (files, segments, checkpoints_module):
-            patch.setattr(module, "replace_file", replace_file)
+        patch.setattr("rlpyt.logging.files.open_to_write", opened)
         yield names
 
 
