@@ -57,19 +57,9 @@ class RunResult:
     """Columns of progress.csv, without rows from behind the one where the run went on; empty before the first row."""
 
     @property
-    def recorded(self) -> bool:
-        """Whether the settings of the run are known."""
-        return bool(self.settings)
-
-    @property
     def finished(self) -> bool:
         """Whether the run has come to its end."""
         return self.status == "finished"
-
-    @property
-    def n_rows(self) -> int:
-        """Number of whole rows in progress.csv."""
-        return max((len(column) for column in self.columns.values()), default=0)
 
     @property
     def seed(self) -> Value:

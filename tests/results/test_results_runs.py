@@ -443,5 +443,5 @@ def test_a_run_of_this_process(tmp_path):
     with logger_context(tmp_path, 0, log_params={"mine": 1}) as logger:
         log_row(logger, 10, {"Diagnostics/CumSteps": 10})
         [run] = find_runs(tmp_path)
-        assert (run.status, run.n_rows, run.settings) == ("running", 1, {"mine": 1})
+        assert (run.status, run.last_step, run.settings) == ("running", 10, {"mine": 1})
     assert find_runs(tmp_path)[0].status == "finished"
