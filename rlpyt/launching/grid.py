@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlpyt.launching.variants import check_grid, comparable, load_variant, save_variant
-from rlpyt.logging.files import hold_lock, open_to_append
+from rlpyt.logging.files import hold_lock
 from rlpyt.logging.run_directory import PREEMPTED
-from rlpyt.run_records import VARIANT_FILE, last_row, run_status, steps_kept
+from rlpyt.run_records import VARIANT_FILE, last_row, open_to_write, run_status, steps_kept
 from rlpyt.utils.checks import whole_number
 
 LOCK_FILE = "grid.lock"
@@ -71,7 +71,7 @@ class GridRun:
 
     def note(self, text: str) -> None:
         """Write lines behind what the run has printed, where the disk takes them."""
-        with suppress(OSError), open(open_to_append(self.output), "a", encoding="utf-8") as output:
+        with suppress(OSError), open(open_to_write(self.output, os.O_APPEND), "a", encoding="utf-8") as output:
             output.write(f"{text}\n")
 
     def tail(self, n_lines: int = 20) -> str:

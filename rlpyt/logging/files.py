@@ -11,12 +11,11 @@ import fcntl
 import fnmatch
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from rlpyt.run_records import open_to_read, open_to_write, refuse_link
+from rlpyt.run_records import open_to_write
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DISTURBED = {errno.EIO, errno.EREMOTEIO, errno.ESTALE, errno.EAGAIN, errno.EBUSY, errno.ETIMEDOUT, errno.EKEYEXPIRED}
@@ -45,19 +44,6 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         remove_file(temporary)  # which may fail as the disk did
         raise
     sync_directory(path.parent)
-
-
-def open_to_append(path: Path) -> int:
-    """Open a file of a run to append to it, or make it; return its descriptor. Links, pipes and devices are refused.
-
-    If the file has another name elsewhere, as in a backup by `cp -al`, a copy takes its place first: the run goes on,
-    and the other one stays as it is.
-    """
-    with contextlib.suppress(FileNotFoundError):
-        if path.lstat().st_nlink > 1:
-            with open_to_read(path) as old, replace_file(path) as new:
-                shutil.copyfileobj(old, new)
-    return open_to_write(path, os.O_APPEND)
 
 
 def sync_directory(directory: Path) -> None:
@@ -101,13 +87,11 @@ def remove_file(path: Path) -> None:
 def hold_lock(path: Path, holder: str) -> tuple[int, OSError | None]:
     """Lock a file, which is made if it is missing, for this process and those that inherit its descriptor.
 
-    The lock holds until all have closed the descriptor, which is returned. The file says who holds it, unless it has
-    another name elsewhere, as in a backup by `cp -al`. The error of a file system without locks, such as Lustre without
-    the option flock, is returned too. BlockingIOError says that another process has locked the file, and which one.
+    The lock holds until all have closed the descriptor, which is returned. The file says who holds it. The error of a
+    file system without locks, such as Lustre without the option flock, is returned too. BlockingIOError says that
+    another process has locked the file, and which one.
     """
-    refuse_link(path)
-    # To write, too: on NFS other files cannot be locked, and one that is held would seem free.
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+    descriptor = open_to_write(path)  # to write, too: on NFS a file that is held would seem free to one who reads it
     unsupported = None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -117,7 +101,6 @@ def hold_lock(path: Path, holder: str) -> tuple[int, OSError | None]:
         raise BlockingIOError(f"in use by {found or 'another process'}") from None
     except OSError as error:
         unsupported = error
-    if os.fstat(descriptor).st_nlink == 1:
-        with contextlib.suppress(OSError):  # of a full disk: who holds it is for messages alone
-            os.ftruncate(descriptor, os.pwrite(descriptor, holder.encode(), 0))
+    with contextlib.suppress(OSError):  # of a full disk: who holds it is for messages alone
+        os.ftruncate(descriptor, os.pwrite(descriptor, holder.encode(), 0))
     return descriptor, unsupported

@@ -14,13 +14,13 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 import numpy as np
 import torch
 
-from rlpyt.logging.files import MAY_PASS, open_to_append, write_json
+from rlpyt.logging.files import MAY_PASS, write_json
 from rlpyt.logging.live_table import LiveTable, row_in_one_line
 from rlpyt.logging.params import to_json
 from rlpyt.logging.plots import read_progress
 from rlpyt.logging.sinks import STATISTICS, CsvSink, Sink, Sinks, print_line, row_as_table
 from rlpyt.logging.snapshots import SnapshotMode, check_snapshot_settings, save_snapshot, snapshot_names
-from rlpyt.run_records import read_json
+from rlpyt.run_records import open_to_write, read_json
 from rlpyt.types import StateDict
 from rlpyt.utils.terminal import can_redraw
 
@@ -132,7 +132,7 @@ class Logger:
             # The text is on the console, too. A disk error must not end the run.
             with (
                 contextlib.suppress(OSError),
-                open(open_to_append(self.directory / "debug.log"), "ab") as file,
+                open(open_to_write(self.directory / "debug.log", os.O_APPEND), "ab") as file,
             ):
                 file.write(content.encode(errors="backslashreplace"))
         if is_shown:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from rlpyt.logging.files import open_to_append, replace_file
-from rlpyt.run_records import open_to_read
+from rlpyt.logging.files import replace_file
+from rlpyt.run_records import open_to_read, open_to_write
 from rlpyt.utils.output import write_text
 from rlpyt.utils.terminal import aligned
 
@@ -206,7 +206,7 @@ class CsvSink:
         self.waiting.clear()
 
     def _append(self, content: bytes) -> None:
-        with open(open_to_append(self.path), "ab", buffering=0) as file:
+        with open(open_to_write(self.path, os.O_APPEND), "ab", buffering=0) as file:
             self._end = file.tell()
             if file.write(content) < len(content):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
@@ -228,7 +228,7 @@ class CsvSink:
             return list(reader.fieldnames or []), rows
 
     def _drop_torn_row(self) -> None:
-        with open(open_to_append(self.path), "r+b") as file:
+        with open(open_to_write(self.path, os.O_APPEND), "r+b") as file:
             content = file.read()
             whole = content.rfind(b"\n") + 1
             if whole < len(content):

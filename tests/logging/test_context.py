@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -376,33 +375,3 @@ def test_a_run_writes_through_no_link(tmp_path, name):
     ):
         pass
     assert precious.read_text() == "precious"
-
-
-def test_a_backup_by_hard_links_of_a_run_that_goes_on_stays_as_it_is(tmp_path):
-    run, backup = tmp_path / "run_0", tmp_path / "backup"
-    with logger_context(tmp_path, 0) as logger:
-        for step in (1, 2, 3):
-            logger.log(f"at {step}")
-            log_row(logger, step, x=step)
-            if step == 1:
-                shutil.copytree(run, backup, copy_function=os.link)
-    shutil.copytree(run, tmp_path / "later", copy_function=os.link)
-    with logger_context(tmp_path, 0, resume=True):
-        pass
-    assert (run / "progress.csv").read_text() == "x\n1\n2\n3\n"
-    assert (backup / "progress.csv").read_text() == "x\n1\n"
-    assert "at 3" in (run / "debug.log").read_text()
-    assert "at 2" not in (backup / "debug.log").read_text()
-
-
-def test_a_lock_with_another_name_elsewhere_leaves_that_file_as_it_is(tmp_path):
-    (tmp_path / "victim").write_text("precious")
-    (tmp_path / "run_0").mkdir()
-    os.link(tmp_path / "victim", tmp_path / "run_0/run.lock")
-    with (
-        logger_context(tmp_path, 0, resume=True),
-        pytest.raises(RunDirectoryError, match="is in use by precious"),
-        logger_context(tmp_path, 0, resume=True),
-    ):
-        pass
-    assert (tmp_path / "victim").read_text() == "precious"

@@ -315,7 +315,7 @@ def test_full_disk_does_not_end_the_run(tmp_path, capsys, monkeypatch):
     assert read_rows(tmp_path) == [["a", "b"], ["1.0", ""], ["2.0", "2.0"], ["3.0", ""]]
     assert json.loads((tmp_path / "params.json").read_text()) == {"a": 1}
     with monkeypatch.context() as full:
-        full.setattr("rlpyt.logging.sinks.open_to_append", open_full)
+        full.setattr("rlpyt.logging.sinks.open_to_write", open_full)
         log_row(logger, 4, a=4.0)
     logger.close()
     assert read_rows(tmp_path)[-1] == ["4.0", ""]
