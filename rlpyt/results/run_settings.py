@@ -34,7 +34,7 @@ def settings_of(params: Mapping[str, object], variant: Mapping[str, object] | No
     own = {name: value for name, value in params.items() if name not in left_out}
     found = {**_flat(variant or {}), **_flat(params.get("log_params", {})), **_flat(own)}
     if isinstance(runner, dict) and recorded:
-        settings = _with_compute(_flat(_with_evaluation(runner["settings"])), params.get("compute"))
+        settings = _with_compute(_flat(runner["settings"]), params.get("compute"))
         found |= settings | {"runner": str(runner.get("class"))}
     if (replicas := inside(params, "plan", "replicas")) is not None:  # which an affinity may give
         found |= _flat({"replicas": replicas})
@@ -55,24 +55,6 @@ def _with_compute(settings: dict[str, Value], chosen: object) -> dict[str, Value
     if "device" in values:  # which one of a machine's is the affinity's matter
         values["device"] = str(values["device"]).partition(":")[0]
     return found | {f"compute.{name}": value for name, value in values.items()}
-
-
-def _with_evaluation(settings: object) -> object:
-    """Return settings of a runner whose sampler has, as `eval_env_kwargs`, those that are others than in training.
-
-    A record may have all arguments of evaluation, or those that differ: runs that are evaluated alike are no two
-    methods. An argument that evaluation leaves to its default is None.
-    """
-    given = inside(settings, "sampler", "settings")
-    if not isinstance(settings, dict) or not isinstance(given, dict):
-        return settings
-    train, whole, own = (given.get(name) for name in ("env_kwargs", "eval_env_kwargs", "eval_env_overrides"))
-    if isinstance(whole, dict) and isinstance(train, dict):
-        own = {key: whole.get(key) for key in {**whole, **train} if key not in whole or train.get(key) != whole[key]}
-    elif whole is not None:
-        return settings
-    given = {name: value for name, value in given.items() if name != "eval_env_overrides"}
-    return {**settings, "sampler": {**settings["sampler"], "settings": {**given, "eval_env_kwargs": own or None}}}
 
 
 def text_of(value: Value, width: int = 40, *, short: bool = True) -> str:

@@ -154,15 +154,6 @@ GROUPS = {
         [{"plan.replicas": 2}, {}, {"plan.replicas": 4}],
         {"replicas=2": [0], "PPO": [1], "replicas=4": [2]},
     ),
-    "one evaluation in several records": (
-        [
-            *({f"{SAMPLER}.eval_env_kwargs": {"id": "CartPole-v1"}}, {}),
-            {f"{SAMPLER}.eval_env_kwargs": None, f"{SAMPLER}.eval_env_overrides": None},
-            {f"{SAMPLER}.eval_env_kwargs": {"id": "CartPole-v1", "pay": 2}},
-            {f"{SAMPLER}.eval_env_kwargs": None, f"{SAMPLER}.eval_env_overrides": {"pay": 2}},
-        ],
-        {"eval_env_kwargs=None": [0, 1, 2], "PPO": [3, 4]},
-    ),
     "the order of entries": (
         [
             {f"{RUN}.hooks": [{"a": 1, "b": 2}], f"{RUN}.env": {"c": 1, "d": [2]}},
