@@ -120,10 +120,9 @@ class CheckpointFiles:
                 raise ValueError(f"its checksum is {_sha256_of_json(manifest)}; expected {sha256}")
             if manifest["step"] != step:
                 raise ValueError(f"it is of step {manifest['step']}; expected {step}")
-            is_later = manifest["format"] > FORMAT
-            if not is_later:
+            if manifest["format"] <= FORMAT:
                 _check_kinds(manifest)
-        if is_later:
+        if manifest["format"] > FORMAT:
             raise ValueError(
                 f"Reading the checkpoint {path}: its format is {manifest['format']}; expected up to {FORMAT}. Install "
                 "the version of rlpyt that wrote it, or a later one."
