@@ -14,8 +14,6 @@ Value: TypeAlias = bool | int | float | str | None
 """Value of a setting; a list or an array is its JSON text, and a class or function "module:Name"."""
 
 _ORIGIN = ("versions", "git_commit", "argv")
-_OLD_SETTINGS = ("runner", "algo", "log_params")
-"""Reserved names that have settings if the runner is not recorded, as in runs of rlpyt 0.1."""
 _TAGS = ("name", "float", "dtype", "device", "path")
 """Keys of recorded values that one word stands for, see `rlpyt.runners.record`."""
 _PATH = re.compile(r"[A-Za-z_][\w.]*:([A-Za-z_][\w.]*)")
@@ -29,11 +27,9 @@ def settings_of(params: Mapping[str, object], variant: Mapping[str, object] | No
         variant: content of variant_config.json. Where a place is in both, the record of the runner counts.
     """
     runner = params.get("runner")
-    recorded = isinstance(runner, dict) and "settings" in runner
-    left_out = {*RESERVED, *_ORIGIN} - (set() if recorded else set(_OLD_SETTINGS))
-    own = {name: value for name, value in params.items() if name not in left_out}
+    own = {name: value for name, value in params.items() if name not in (*RESERVED, *_ORIGIN)}
     found = {**_flat(variant or {}), **_flat(params.get("log_params", {})), **_flat(own)}
-    if isinstance(runner, dict) and recorded:
+    if isinstance(runner, dict) and "settings" in runner:
         settings = _with_compute(_flat(runner["settings"]), params.get("compute"))
         found |= settings | {"runner": str(runner.get("class"))}
     if (replicas := inside(params, "plan", "replicas")) is not None:  # which an affinity may give

@@ -64,7 +64,7 @@ class RunResult:
     @property
     def seed(self) -> Value:
         """Seed of the run, also one that it drew; None if none is recorded."""
-        for place in (("plan",), ("runner", "settings"), ("runner",), ()):
+        for place in (("plan",), ("runner", "settings"), ()):
             if (seed := inside(self.params, *place, "seed")) is not None:
                 return settings_of({"seed": seed})["seed"]
         return None
