@@ -78,16 +78,6 @@ def test_git_commit_of_the_working_directory(tmp_path, monkeypatch):
     assert read_json(repository / "data" / "run_1", "params.json")["git_commit"] == head
 
 
-def test_run_ids_are_counted(tmp_path):
-    (tmp_path / "run_1").mkdir()
-    directories = []
-    for _ in range(3):
-        with logger_context(tmp_path) as logger:
-            directories.append(logger.directory)
-    assert directories == [tmp_path / run for run in ("run_0", "run_2", "run_3")]
-    assert read_json(tmp_path / "run_3", "params.json")["run_ID"] == 3
-
-
 @pytest.mark.parametrize("run_ID", [None, 5])
 def test_starts_at_once_get_different_directories(tmp_path, run_ID):
     def start() -> Path:
