@@ -72,7 +72,7 @@ def open_to_write(path: str | os.PathLike[str], flags: int = 0) -> int:
     Flags are further ones of `os.open`, such as O_APPEND.
 
     Raises:
-        OSError: if it is a link, or has another name elsewhere: a file outside of the run would be changed.
+        OSError: if it is a link, by which a file outside of the run would be changed.
     """
     return _opened(path, os.O_RDWR | os.O_CREAT | flags)
 
@@ -86,14 +86,9 @@ def refuse_link(path: str | os.PathLike[str]) -> None:
 def _opened(path: str | os.PathLike[str], flags: int) -> int:
     refuse_link(path)
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)  # opening a pipe would wait for its writer
-    found, wrong = os.fstat(descriptor), None
-    if not stat.S_ISREG(found.st_mode):
-        wrong = "it is no regular file; expected one"
-    elif found.st_nlink > 1 and flags & os.O_RDWR:
-        wrong = "it has another name elsewhere, being a hard link; expected one name. Copy the run"
-    if wrong is not None:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, wrong, os.fspath(path))
+        raise OSError(errno.EINVAL, "it is no regular file; expected one", os.fspath(path))
     return descriptor
 
 

@@ -21,9 +21,7 @@ INKS = ("#1f2933", "#5c6875", "#ffffff"), ("#e6ebf0", "#a5b0bc", "#191d22")
 
 def style() -> str:
     """Return the style sheet of all drawings."""
-    light, dark = (
-        [f"--ink: {ink}; --quiet: {quiet}; --paper: {paper}"] for ink, quiet, paper in INKS
-    )  # fmt: skip
+    light, dark = ([f"--ink: {ink}; --quiet: {quiet}; --paper: {paper}"] for ink, quiet, paper in INKS)
     for name, (fill, line, dark_fill, dark_line) in COLOURS.items():
         light.append(f"--{name}: {fill}; --{name}-line: {line}")
         dark.append(f"--{name}: {dark_fill}; --{name}-line: {dark_line}")
@@ -57,6 +55,11 @@ class Drawing:
     def words(self, x: float, y: float, text: str, anchor: str = "start", kind: str = "quiet") -> None:
         """Draw a line of words whose baseline is at y."""
         self.parts.append(f'<text class="{kind}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(text)}</text>')
+
+    def note(self, y: float, *lines: str) -> None:
+        """Draw lines of words below each other, from the left edge on."""
+        for i, line in enumerate(lines):
+            self.words(14, y + 24 * i, line)
 
     def line(self, *points: tuple[float, float], dashed: bool = False) -> None:
         """Draw a line through points."""

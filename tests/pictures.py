@@ -26,20 +26,16 @@ def rows() -> Drawing:
         colour = "grey" if flag == FINAL else "blue"
         for row, value in enumerate((observation, action, reward)):
             drawing.box(x, 62 + 36 * row, 84, 32, colour, value)
-        drawing.box(
-            x, 62 + 36 * 3, 84, 32, "red" if flag and flag != FINAL else colour, "not valid" if flag == FINAL else flag
-        )
+        of_flag = ("grey", "not valid") if flag == FINAL else ("red" if flag else colour, flag)
+        drawing.box(x, 62 + 36 * 3, 84, 32, *of_flag)
     drawing.words(120, 28, "batch 1", kind="bold")
     drawing.words(120 + 92 * 5 + 14, 28, "batch 2", kind="bold")
     drawing.line((120 + 92 * 5 + 3, 16), (120 + 92 * 5 + 3, 212), dashed=True)
     drawing.brace(120, 216, 92 * 3 - 8, "episode 1: the task ended")
     drawing.brace(120 + 92 * 3, 216, 92 * 4 + 6, "episode 2: a limit cut it")
-    drawing.words(
-        14, 278, "A final row has the last observation of its episode: nobody acts on it, and no loss counts it."
-    )
-    drawing.words(
-        14,
-        302,
+    drawing.note(
+        278,
+        "A final row has the last observation of its episode: nobody acts on it, and no loss counts it.",
         "The value of 12 is not used, as nothing can follow. That of 23 stands for the rewards that were cut off.",
     )
     return drawing
@@ -55,11 +51,8 @@ def replay_readings() -> Drawing:
         for i, x in enumerate(place):
             drawing.box(x, y, 44, 32, "grey" if i in final else marked.get(i, "blue"), str(i))
 
-    drawing.key(
-        110,
-        30,
-        [("blue", "valid row"), ("grey", "final row"), ("amber", "what is read"), ("green", "state or bootstrap")],
-    )
+    colours = {"blue": "valid row", "grey": "final row", "amber": "what is read", "green": "state or bootstrap"}
+    drawing.key(110, 30, list(colours.items()))
     drawing.words(14, 78, "frames", kind="bold")
     strip(56, dict.fromkeys(range(1, 5), "amber"))
     drawing.brace(place[1], 92, 4 * 48 - 4, "a stack of 4: the frame of row 4, and of the 3 rows before it")
@@ -80,13 +73,12 @@ def replay_readings() -> Drawing:
     drawing.brace(place[4], 336, 2 * 48 - 4, "warmup_T")
     drawing.brace(place[6], 336, 5 * 48 - 4, "batch_T: trained on, but for row 6")
     drawing.brace(place[11], 336, 48 - 4, "n")
-    lines = [
+    drawing.note(
+        410,
         "A transition begins at any valid row, a sequence where a recurrent state is stored, here in every fourth row.",
         "Its first rows only bring that state up to date. Row 7 begins an episode, so the state is zero there.",
         "A row of frames has its newest one, and a byte that says how many rows before it have the older ones.",
-    ]
-    for i, line in enumerate(lines):
-        drawing.words(14, 410 + 24 * i, line)
+    )
     return drawing
 
 
@@ -128,9 +120,7 @@ def samplers() -> Drawing:
         ("this process", "n1 n1 w1 " * 4 + "w1 L3"), ("worker 0, half A", "w1 e2 " * 4 + "w4"),
         ("worker 1, half B", "w1 " + "w1 e2 " * 4 + "w3"),
     )  # fmt: skip
-    drawing.words(
-        14, y, "Two workers and four time steps. Widths are time, for a network that takes as long as the steps."
-    )
+    drawing.note(y, "Two workers and four time steps. Widths are time, for a network that takes as long as the steps.")
     return drawing
 
 
@@ -153,15 +143,11 @@ def lag() -> Drawing:
         drawing.box(250 + 120 * i, 240, 116, 28, "amber", f"{i}: v{i} to v{i + 1}")
         drawing.arrow((238 + 120 * i, 188), (238 + 120 * i, 214), (262 + 120 * i, 214), (262 + 120 * i, 239))
     for i in range(4):
-        drawing.arrow(
-            (354 + 120 * i, 239), (354 + 120 * i, 222), (382 + 120 * i, 222), (382 + 120 * i, 189), dashed=True
-        )
-    drawing.words(
-        14, 304, "Full arrows are rows, dashed ones weights. Version v of the weights has learned from v batches."
-    )
-    drawing.words(
-        14,
-        328,
+        x = 354 + 120 * i
+        drawing.arrow((x, 239), (x, 222), (x + 28, 222), (x + 28, 189), dashed=True)
+    drawing.note(
+        304,
+        "Full arrows are rows, dashed ones weights. Version v of the weights has learned from v batches.",
         "Batch i + 1 is collected with version i, in every run: the lag is exact, and both sides work all the time.",
     )
     return drawing
@@ -170,11 +156,11 @@ def lag() -> Drawing:
 def replicas() -> Drawing:
     """Draw replicas that average their gradients."""
     drawing = Drawing(900, 324, "Replicas: every one has rows of its own, and all take the same gradient step")
-    steps = [
+    steps = (
         ("green", "sampler", "rows of its own"),
         ("blue", "agent", "forward, loss"),
         ("amber", "gradient", "of its rows"),
-    ]
+    )
     for replica, y in ((0, 50), (1, 190)):
         drawing.words(14, y + 34, f"replica {replica}", kind="bold")
         for i, (colour, *lines) in enumerate(steps):
@@ -185,14 +171,9 @@ def replicas() -> Drawing:
         drawing.arrow((697, 120 if not replica else 178), (697, y + 29), (739, y + 29))
         drawing.box(740, y, 146, 58, "blue", "optimiser step", "the same weights")
     drawing.box(612, 120, 126, 58, "red", "mean of", "all gradients")
-    drawing.words(
-        14,
+    drawing.note(
         282,
         "Only gradients, moments of normalisers and a few flags travel. So N replicas learn what one process learns",
-    )
-    drawing.words(
-        14,
-        306,
         "from all rows. Replica 0 is the process of the script: it has the log, the snapshots and the trained agent.",
     )
     return drawing
@@ -208,27 +189,20 @@ def weights() -> Drawing:
     drawing.box(330, 150, 210, 76, "blue", "WeightStore", "versions in shared memory,", "one a batch")
     drawing.arrow((220, 188), (329, 188))
     drawing.words(275, 178, "a version", "middle")
-    for i, lines in enumerate(
-        (
-            ("workers", "act in a batch"),
-            ("action servers",),
-            ("sampler that is", "lag batches ahead"),
-            ("evaluator beside",),
-        )
-    ):
+    acting = ["workers, act in a batch", "action servers", "sampler that is, lag batches ahead", "evaluator beside"]
+    for i, text in enumerate(acting):
         y = 44 + 66 * i
-        drawing.box(690, y, 180, 52, "green", *lines)
+        drawing.box(690, y, 180, 52, "green", *text.split(", "))
         drawing.arrow((540, 188), (615, 188), (615, y + 26), (689, y + 26))
     drawing.box(340, 20, 190, 54, "grey", "params.pkl", "snapshot: to load")
     drawing.box(340, 88, 190, 46, "grey", "checkpoint", "to go on from")
     drawing.arrow((130, 150), (130, 47), (339, 47))
     drawing.arrow((130, 150), (130, 111), (339, 111))
-    drawing.words(
-        14,
+    drawing.note(
         384,
         "Without workers the network that learns acts itself. The sampler writes a version before it asks for a batch,",
+        "and each reader knows whether it has the whole of it: so nobody acts by half an update.",
     )
-    drawing.words(14, 408, "and each reader knows whether it has the whole of it: so nobody acts by half an update.")
     return drawing
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlpyt.launching.variants import check_grid, json_of, load_variant, save_variant
-from rlpyt.logging.files import lock_file, open_lock, open_to_append
+from rlpyt.logging.files import hold_lock
 from rlpyt.logging.run_directory import PREEMPTED
-from rlpyt.run_records import VARIANT_FILE, last_row, run_status, steps_kept
+from rlpyt.run_records import VARIANT_FILE, last_row, open_to_write, run_status, steps_kept
 from rlpyt.utils.checks import whole_number
 
 LOCK_FILE = "grid.lock"
@@ -68,7 +68,7 @@ class GridRun:
 
     def note(self, text: str) -> None:
         """Write lines behind what the run has printed, where the disk takes them."""
-        with suppress(OSError), open(open_to_append(self.output), "a", encoding="utf-8") as output:
+        with suppress(OSError), open(open_to_write(self.output, os.O_APPEND), "a", encoding="utf-8") as output:
             output.write(f"{text}\n")
 
     def tail(self, n_lines: int = 20) -> str:
@@ -175,11 +175,9 @@ def held_grid(folder: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[int]
 
 def take_lock(path: Path) -> int | None:
     """Return the descriptor of a lock; None if another process holds it. Without locks it is free, with a warning."""
-    lock = open_lock(path)
     try:
-        unsupported = lock_file(lock)
+        lock, unsupported = hold_lock(path, f"process {os.getpid()}")
     except BlockingIOError:
-        os.close(lock)
         return None
     if unsupported is not None:
         warnings.warn(
@@ -187,6 +185,4 @@ def take_lock(path: Path) -> int | None:
             "searcher from the same runs: start one alone.",
             stacklevel=3,
         )
-    with suppress(OSError):  # of a full disk: the lock holds all the same
-        os.ftruncate(lock, os.pwrite(lock, f"process {os.getpid()}".encode(), 0))
     return lock

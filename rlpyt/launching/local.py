@@ -17,7 +17,7 @@ from rlpyt.launching.affinity import Slots
 from rlpyt.launching.back_end import Started
 from rlpyt.launching.grid import GridRun
 from rlpyt.launching.machine import Machine, shared_cores
-from rlpyt.logging.files import open_to_append
+from rlpyt.run_records import open_to_write
 from rlpyt.utils.processes import available_cpus
 from rlpyt.utils.worker_main import CORES, PR_SET_PDEATHSIG, STOP_SIGNALS
 
@@ -125,7 +125,7 @@ def start_process(
 
     `prepare` is called in the new process, which keeps the descriptors `inherited` open.
     """
-    with open(open_to_append(run.output), "ab") as output:
+    with open(open_to_write(run.output, os.O_APPEND), "ab") as output:
         return subprocess.Popen(
             [sys.executable, script, code, str(run.log_dir), str(run.run_ID), *run.args],
             stdin=subprocess.DEVNULL,

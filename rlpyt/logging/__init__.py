@@ -9,7 +9,7 @@ from rlpyt.logging.plots import plot_progress, read_progress
 from rlpyt.logging.progress import ProgBarCounter
 from rlpyt.logging.run_directory import RunDirectoryError
 from rlpyt.logging.run_logger import HeldRow, Logger, SilentLogger, Verbosity, to_numbers
-from rlpyt.logging.sinks import ConsoleTable, CsvSink, RunSink, Sink
+from rlpyt.logging.sinks import CsvSink, RunSink, Sink
 from rlpyt.logging.snapshots import SnapshotError, SnapshotMode, load_snapshot, save_snapshot
 from rlpyt.logging.tensorboard_sink import TensorBoardSink
 from rlpyt.logging.tracker_sink import TrackerSink
@@ -28,7 +28,6 @@ __all__ = [
     "Verbosity",
     "Sink",
     "RunSink",
-    "ConsoleTable",
     "CsvSink",
     "TensorBoardSink",
     "TrackerSink",

@@ -120,10 +120,9 @@ class CheckpointFiles:
                 raise ValueError(f"its checksum is {_sha256_of_json(manifest)}; expected {sha256}")
             if manifest["step"] != step:
                 raise ValueError(f"it is of step {manifest['step']}; expected {step}")
-            is_later = manifest["format"] > FORMAT
-            if not is_later:
+            if manifest["format"] <= FORMAT:
                 _check_kinds(manifest)
-        if is_later:
+        if manifest["format"] > FORMAT:
             raise ValueError(
                 f"Reading the checkpoint {path}: its format is {manifest['format']}; expected up to {FORMAT}. Install "
                 "the version of rlpyt that wrote it, or a later one."
@@ -203,27 +202,24 @@ class CheckpointFiles:
             return type(state)(self._with_rings(x, rings, segments) for x in state)
         return state
 
-    def remove(self, step: int) -> str:
-        """Remove a checkpoint but for its segments; return why it stays, whole then, or an empty text."""
-        # First, as it says that the rest is there.
-        if why := remove_file(self.place(step) / MANIFEST):
-            return why
-        shutil.rmtree(self.place(step), ignore_errors=True)
-        return ""
+    def remove(self, step: int) -> None:
+        """Remove a checkpoint but for its segments. One whose manifest stays is whole."""
+        manifest = self.place(step) / MANIFEST
+        remove_file(manifest)  # first, as it says that the rest is there
+        if not manifest.exists():
+            shutil.rmtree(self.place(step), ignore_errors=True)
 
-    def remove_segments(self, known: set[str]) -> str:
+    def remove_segments(self, known: set[str]) -> None:
         """Remove the segments of the replica that no checkpoint names; replica 0 also those of replicas that are gone.
 
-        Segments in `known` stay. Return why another one stays; empty if none does.
+        Segments in `known` stay.
         """
         named = known | {file for step in self.all_steps() for file in self._named(step)}
-        why = ""
         for file in self.segments.iterdir():
             owner = rank_of(file.name)
             is_own = owner is not None and self.rank == (owner if owner < (self.world_size or 1) else 0)
             if is_own and file.name not in named:
-                why = remove_file(file) or why
-        return why
+                remove_file(file)
 
     def _named(self, step: int) -> set[str]:
         """Return the segments that a checkpoint names, those of all replicas; none if their rows are not kept."""

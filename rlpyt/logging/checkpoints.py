@@ -56,7 +56,6 @@ class Checkpoints(CheckpointFiles):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._last: int | None = None  # step of the newest checkpoint
         self._writing: Future[None] | None = None
-        self._stays = ""  # why an old file could not be removed
 
     # ---- saving ----
 
@@ -126,11 +125,6 @@ class Checkpoints(CheckpointFiles):
             return None
         return f"The checkpoint of step {step:,} is missing: {reason}"
 
-    def take_stays(self) -> str:
-        """Return why files of old checkpoints could not be removed, once; empty if they were."""
-        stays, self._stays = self._stays, ""
-        return stays
-
     def close(self, patience: float | None = None) -> str | None:
         """Finish, and end the thread; return what `finish` returns.
 
@@ -162,13 +156,11 @@ class Checkpoints(CheckpointFiles):
             raise
         if self.rank == 0:
             self._write_whole(step, manifest)
-        # The new checkpoint is whole: what fails from now on costs room on the disk alone.
-        try:
-            why = self._remove_old(step) if self.rank == 0 else ""
-            known = {segment.file for writer in self._writers.values() for segment in writer.segments}
-            self._stays = self.remove_segments(known) or why
-        except OSError as error:
-            self._stays = f"Old checkpoints could not be removed: {error}"
+        # The new checkpoint is whole: what fails from now on costs room on the disk alone, until it is tried again.
+        with contextlib.suppress(OSError):
+            if self.rank == 0:
+                self._remove_old(step)
+            self.remove_segments({segment.file for writer in self._writers.values() for segment in writer.segments})
 
     def _give_up(self, step: int, error: BaseException) -> None:
         """Tell replica 0 why the part of this replica is missing, and free the disk."""
@@ -212,20 +204,18 @@ class Checkpoints(CheckpointFiles):
             raise _Missing(f"replica {rank} could not write its part: {part['failed']}")
         return sha256_of(path), part
 
-    def _remove_old(self, step: int) -> str:
-        """Remove old checkpoints that are not kept, and those left half written; return why one of them stays."""
-        why = ""
+    def _remove_old(self, step: int) -> None:
+        """Remove old checkpoints that are not kept, and those left half written."""
         kept, best = self.steps()[: self._keep], self.best()
         for old in self.all_steps():
             if old > step or old in kept:
                 continue
             if old != best:
-                why = self.remove(old) or why
+                self.remove(old)
                 continue
             manifest = self.info(old)
             if manifest["is_resumable"] and manifest["has_rows"]:
                 self.write_manifest(old, {**manifest, "is_resumable": False})
-        return why
 
     # ---- going on ----
 
@@ -255,8 +245,7 @@ class Checkpoints(CheckpointFiles):
         self._writers = {
             name: RingWriter(self.segments, f"rank_{self.rank}-{name}", own) for name, own in segments.items()
         }
-        known = {segment.file for own in segments.values() for segment in own}
-        self._stays = self.remove_segments(known)
+        self.remove_segments({segment.file for own in segments.values() for segment in own})
 
 
 def _written(writer: RingWriter, rows: RingRows) -> dict[str, object]:

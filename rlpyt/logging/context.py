@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -21,7 +20,6 @@ from rlpyt.logging.tensorboard_sink import TensorBoardSink
 from rlpyt.utils.arguments import named_arguments
 from rlpyt.utils.launched import Launched
 
-_Hook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
 _LOGGED = "_was_logged_by_rlpyt"
 _CURRENT: ContextVar[Logger | None] = ContextVar("rlpyt_logger", default=None)
 
@@ -178,15 +176,14 @@ def _ending_in_one_line(logger: Logger) -> Iterator[None]:
     except KeyboardInterrupt as interrupt:
         logger.notice(f"Interrupted by Ctrl-C. What was saved stays in {logger.directory}.")
         vars(interrupt)[_LOGGED] = True  # a reference would keep the traceback, and with it the memory of the run
-        sys.excepthook = partial(_print_unless_logged, sys.excepthook)
+        hook = sys.excepthook
+
+        def print_unless_logged(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+            if not _was_logged(error):
+                hook(kind, error, trace)
+
+        sys.excepthook = print_unless_logged
         raise
-
-
-def _print_unless_logged(
-    hook: _Hook, kind: type[BaseException], error: BaseException, trace: TracebackType | None
-) -> None:
-    if not _was_logged(error):
-        hook(kind, error, trace)
 
 
 def _was_logged(error: BaseException | None) -> bool:

@@ -11,13 +11,11 @@ import fcntl
 import fnmatch
 import json
 import os
-import shutil
-import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from rlpyt.run_records import open_to_read, open_to_write
+from rlpyt.run_records import open_to_write
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DISTURBED = {errno.EIO, errno.EREMOTEIO, errno.ESTALE, errno.EAGAIN, errno.EBUSY, errno.ETIMEDOUT, errno.EKEYEXPIRED}
@@ -46,19 +44,6 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         remove_file(temporary)  # which may fail as the disk did
         raise
     sync_directory(path.parent)
-
-
-def open_to_append(path: Path) -> int:
-    """Open a file of a run to append to it, or make it; return its descriptor. Links, pipes and devices are refused.
-
-    If the file has another name elsewhere, as in a backup by `cp -al`, a copy takes its place first: the run goes on,
-    and the other one stays as it is.
-    """
-    with contextlib.suppress(FileNotFoundError):
-        if path.lstat().st_nlink > 1:
-            with open_to_read(path) as old, replace_file(path) as new:
-                shutil.copyfileobj(old, new)
-    return open_to_write(path, os.O_APPEND)
 
 
 def sync_directory(directory: Path) -> None:
@@ -93,46 +78,29 @@ def paths_in(folder: Path, pattern: str) -> list[Path]:
     return [path for place in found for path in paths_in(place, rest)] if rest else found
 
 
-def remove_file(path: Path) -> str:
-    """Remove a file, if it is there; return why it stays, as a network folder may keep it for another machine."""
-    try:
+def remove_file(path: Path) -> None:
+    """Remove a file, if it is there; it may stay, as a network folder may keep it for another machine."""
+    with contextlib.suppress(OSError):
         path.unlink(missing_ok=True)
-    except OSError as error:
-        return f"{path} could not be removed: {error}"
-    return ""
 
 
-def open_lock(path: Path) -> int:
-    """Open a file for `lock_file`, or make it; return its descriptor. Links, pipes and devices are refused.
+def hold_lock(path: Path, holder: str) -> tuple[int, OSError | None]:
+    """Lock a file, which is made if it is missing, for this process and those that inherit its descriptor.
 
-    If the file has another name elsewhere, as in a backup by `cp -al`, and nobody has locked it, a new one takes its
-    place: the other one is not written to.
+    The lock holds until all have closed the descriptor, which is returned. The file says who holds it. The error of a
+    file system without locks, such as Lustre without the option flock, is returned too. BlockingIOError says that
+    another process has locked the file, and which one.
     """
-    with contextlib.suppress(FileNotFoundError):
-        status = path.lstat()
-        if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:  # anything else `open_to_write` refuses
-            # To write, too: on NFS other files cannot be locked, and one that is held would seem free.
-            old = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-            try:
-                lock_file(old)
-                path.unlink()
-            except BlockingIOError:
-                return os.dup(old)  # the caller learns it, and who has it
-            finally:
-                os.close(old)
-    return open_to_write(path)
-
-
-def lock_file(descriptor: int) -> OSError | None:
-    """Lock an open file for this process and those that inherit the descriptor, until all have closed it.
-
-    BlockingIOError says that another process has locked it. The error of a file system without locks, such as Lustre
-    without the option flock, is returned.
-    """
+    descriptor = open_to_write(path)  # to write, too: on NFS a file that is held would seem free to one who reads it
+    unsupported = None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise
+        found = os.pread(descriptor, 1000, 0).decode(errors="replace").strip()
+        os.close(descriptor)
+        raise BlockingIOError(f"in use by {found or 'another process'}") from None
     except OSError as error:
-        return error
-    return None
+        unsupported = error
+    with contextlib.suppress(OSError):  # of a full disk: who holds it is for messages alone
+        os.ftruncate(descriptor, os.pwrite(descriptor, holder.encode(), 0))
+    return descriptor, unsupported

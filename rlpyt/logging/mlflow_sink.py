@@ -16,8 +16,7 @@ from rlpyt.utils.packages import optional_package
 
 _STATUSES = {"finished": "FINISHED", "failed": "FAILED"}  # all others are KILLED
 _NOT_IN_NAMES = re.compile(r"[^\w\-. :/]")
-_LONGEST = 500  # characters of a parameter that every store takes
-_REFUSALS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS")
+_LONGEST = 500  # characters of a parameter or a text that every store takes
 
 
 @dataclass(eq=False)
@@ -53,12 +52,6 @@ class MlflowSink(TrackerSink):
             name = name.replace("/", ".")
         return f"_{name}" if name in ("", ".") or name.startswith("..") else name
 
-    def is_refusal(self, error: Exception) -> bool:
-        """Return whether MLflow does not take what it was given; a server that is away is another error."""
-        if isinstance(error, self._mlflow.exceptions.MlflowException):
-            return error.error_code in _REFUSALS
-        return super().is_refusal(error)
-
     def open(self, directory: Path, known: str | None) -> str:
         """Open a run, and return its id."""
         self._client = self._mlflow.MlflowClient(tracking_uri=self.tracking_uri)
@@ -74,25 +67,17 @@ class MlflowSink(TrackerSink):
         settings = flat(params)
         names = NamesApart(self.name_of).of(settings)
         known = self._client.get_run(self._id).data.params  # an earlier start may have ended before its first row
-        missing = {names[key]: str(value)[:_LONGEST] for key, value in settings.items() if names[key] not in known}
         Param = self._mlflow.entities.Param
-        self.put(
-            "settings",
-            missing,
-            lambda part: self._client.log_batch(self._id, params=[Param(*pair) for pair in part.items()]),
-        )
+        missing = [Param(names[key], str(x)[:_LONGEST]) for key, x in settings.items() if names[key] not in known]
+        self._client.log_batch(self._id, params=missing)
 
     def log(self, row: Row, step: int) -> None:
         """Log a row: numbers as metrics, text as tags."""
         now, names = int(1000 * time.time()), self.names.of(row)
         Metric, Tag = self._mlflow.entities.Metric, self._mlflow.entities.RunTag
-
-        def call(part: Mapping[str, float | int | str]) -> None:
-            metrics = [Metric(names[key], float(x), now, step) for key, x in part.items() if not isinstance(x, str)]
-            tags = [Tag(names[key], x) for key, x in part.items() if isinstance(x, str)]
-            self._client.log_batch(self._id, metrics=metrics, tags=tags)
-
-        self.put("columns", row, call)
+        metrics = [Metric(names[key], float(x), now, step) for key, x in row.items() if not isinstance(x, str)]
+        tags = [Tag(names[key], x[:_LONGEST]) for key, x in row.items() if isinstance(x, str)]
+        self._client.log_batch(self._id, metrics=metrics, tags=tags)
 
     def finish(self, outcome: str) -> None:
         """Log the outcome."""

@@ -53,8 +53,8 @@ def plot_progress(
 ) -> Path:
     """Draw one column of a run over another, save the picture, and return its path.
 
-    If `y` is the Average of a statistic, the range from its Min to its Max is shaded, or one Std to each side if those
-    columns are missing. Rows where a column is empty or nan are left out.
+    If `y` is the Average of a statistic, the range from its Min to its Max is shaded. Rows where a column is empty or
+    nan are left out.
 
     Args:
         run_dir: the directory of the run.
@@ -78,11 +78,9 @@ def plot_progress(
     figure = matplotlib_figure.Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     axes.plot(xs, ys, label=y)
-    band = _band(progress, y)
-    if band is not None:
-        label, low, high = band
-        xs, low, high = _finite(progress[x], low, high)
-        axes.fill_between(xs, low, high, alpha=0.2, linewidth=0, label=label)
+    low, high = (progress.get(y.removesuffix("Average") + statistic) for statistic in ("Min", "Max"))
+    if y.endswith("Average") and low and high:
+        axes.fill_between(*_finite(progress[x], low, high), alpha=0.2, linewidth=0, label="Min to Max")
     if not xs:
         # A run too short for a whole episode has no numbers to plot, which is not an error.
         axes.text(0.5, 0.5, f"no {y} yet", transform=axes.transAxes, ha="center")
@@ -103,16 +101,6 @@ def _title(directory: Path) -> str:
     env = "-".join(name for name in names if isinstance(name, str)) or inside(sampler, "EnvCls", "name")
     what = [algo if isinstance(algo, str) else "", f"on {env.rpartition(':')[2]}" if isinstance(env, str) else ""]
     return printable(" ".join(word for word in (*what, f"({directory.name})") if word) if any(what) else directory.name)
-
-
-def _band(progress: dict[str, list[float]], y: str) -> tuple[str, list[float], list[float]] | None:
-    low, high, std = (progress.get(y.removesuffix("Average") + statistic) for statistic in ("Min", "Max", "Std"))
-    if y.endswith("Average") and low and high:
-        return "Min to Max", low, high
-    if y.endswith("Average") and std:
-        pairs = list(zip(progress[y], std, strict=True))
-        return "one Std", [mean - s for mean, s in pairs], [mean + s for mean, s in pairs]
-    return None
 
 
 def _finite(*columns: Sequence[float]) -> tuple[list[float], ...]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import shutil
 import socket
@@ -19,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, get_args
 
-from rlpyt.logging.files import lock_file, open_lock, paths_in, remove_file, write_json
+from rlpyt.logging.files import hold_lock, paths_in, remove_file, write_json
 from rlpyt.run_records import CHECKPOINTS, LOCK_FILE, STATUS_FILE, printable
 
 _MANIFESTS = f"{CHECKPOINTS}/*/manifest.json"
@@ -37,9 +36,6 @@ _OF_SINKS = ("histograms/events.out.tfevents.*", "sinks.json")
 _RECORDS = (*_RESULTS[:-1], "debug.log", "params.json", STATUS_FILE, "events.out.tfevents.*", *_OF_SINKS)
 _NO_LINKS = ("histograms", "video", CHECKPOINTS, *_RECORDS, LOCK_FILE, "video/*", f"{CHECKPOINTS}/*")
 """What a run writes to or removes: a link among them, as an archive may have it, would lead to files of others."""
-
-
-_BRIEF = 500  # letters of the message of an error that a full disk is to take
 
 
 class RunDirectoryError(RuntimeError):
@@ -124,22 +120,16 @@ def _refuse_links(directory: Path) -> None:
 
 
 def _lock(directory: Path) -> int:
-    descriptor = open_lock(directory / LOCK_FILE)
+    holder = f"pid {os.getpid()} on host {socket.gethostname()} since {_now()}"
     try:
-        unsupported = lock_file(descriptor)
-    except BlockingIOError:
-        holder = os.pread(descriptor, 1000, 0).decode(errors="replace").strip()
-        os.close(descriptor)
+        descriptor, unsupported = hold_lock(directory / LOCK_FILE, holder)
+    except BlockingIOError as error:
         raise RunDirectoryError(
-            f"{directory} is in use by {holder or 'another process'}; a run directory belongs to one "
-            "running process. Choose another run_ID, or run_ID=None for the next free number, or "
-            "stop that process."
+            f"{directory} is {error}; a run directory belongs to one running process. Choose another run_ID, or "
+            "run_ID=None for the next free number, or stop that process."
         ) from None
     if unsupported is not None:  # a run without a lock is better than none
         warnings.warn(f"{directory} cannot be locked ({unsupported}); going on without.", stacklevel=2)
-    holder = f"pid {os.getpid()} on host {socket.gethostname()} since {_now()}\n"
-    with contextlib.suppress(OSError):  # of a full disk: who holds it is for messages alone
-        os.ftruncate(descriptor, os.pwrite(descriptor, holder.encode(), 0))
     return descriptor
 
 
@@ -161,12 +151,9 @@ def _prepare(directory: Path, overwrite: bool, resume: Resume) -> None:
         )
     for file in _records(directory):
         file.unlink()
+    for manifest in paths_in(directory, _MANIFESTS):
+        manifest.unlink()  # a run would go on from one that stays
     shutil.rmtree(directory / CHECKPOINTS, ignore_errors=True)
-    if left := paths_in(directory, _MANIFESTS):  # the run would go on from them later
-        raise RunDirectoryError(
-            f"{left[0].parent} of an earlier run cannot be removed; overwrite=True needs that. Choose another run_ID, "
-            "or remove it yourself."
-        )
 
 
 def _records(directory: Path) -> list[Path]:
@@ -212,25 +199,10 @@ def record_status(directory: Path) -> Iterator[dict[str, object]]:
     finally:
         status["ended"] = _now()
         status["seconds"] = round(time.perf_counter() - start, 3)
-        _write_last_status(directory / STATUS_FILE, status)
-
-
-def _write_last_status(path: Path, status: dict[str, object]) -> None:
-    """Write how a run has ended; a full disk must not hide it, nor the error of the run."""
-    try:
-        write_json(path, status)
-    except OSError as error:
-        exception = status.get("exception")
-        if isinstance(exception, dict):  # without the traceback the text fits into the block that the file has
-            brief = {"type": exception["type"], "message": exception["message"][:_BRIEF]}
-            status = {**status, "exception": brief}
         try:
-            # Into the room that the file has already: a kill in the middle would leave a damaged file.
-            with open(path, "r+b", buffering=0) as file:
-                file.write(json.dumps(status, allow_nan=False).encode() + b"\n")
-                file.truncate()
-        except OSError:
-            warnings.warn(f"{path} could not be written: {error}", stacklevel=2)
+            write_json(directory / STATUS_FILE, status)
+        except OSError as error:  # of a full disk, which must not hide how the run has ended
+            warnings.warn(f"{directory / STATUS_FILE} could not be written: {error}", stacklevel=2)
 
 
 def outcome_of(error: BaseException | None) -> str:

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 
-from rlpyt.logging.files import MAY_PASS, open_to_append, write_json
+from rlpyt.logging.files import MAY_PASS, write_json
 from rlpyt.logging.live_table import LiveTable, row_in_one_line
 from rlpyt.logging.params import to_json
 from rlpyt.logging.plots import read_progress
-from rlpyt.logging.sinks import STATISTICS, ConsoleTable, CsvSink, Sink, Sinks, print_line
+from rlpyt.logging.sinks import STATISTICS, CsvSink, Sink, Sinks, print_line, row_as_table
 from rlpyt.logging.snapshots import SnapshotMode, check_snapshot_settings, save_snapshot, snapshot_names
-from rlpyt.run_records import read_json
+from rlpyt.run_records import open_to_write, read_json
 from rlpyt.types import StateDict
-from rlpyt.utils.terminal import WIDEST, can_redraw
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from rlpyt.utils.terminal import can_redraw
 
 Verbosity = Literal["table", "lines", "quiet"]
 """What a run prints, see `logger_context`."""
@@ -99,8 +94,7 @@ class Logger:
         self._unwritten_params: dict[str, object] = {}
         self._n_rows = self._step = 0
         self._csv = None if self.directory is None else CsvSink(self.directory / "progress.csv")
-        self._own_sinks: list[Sink] = [*([] if self._csv is None else [self._csv]), ConsoleTable(self._log_table)]
-        self._sinks = Sinks(sinks, self.directory, self.warn, self.warn_once)
+        self._sinks = Sinks(sinks, self.directory, self.warn_once)
 
     # ---- text ----
 
@@ -126,15 +120,7 @@ class Logger:
         """Return the warnings that were kept for another process to log: none here."""
         return []
 
-    def log_drawn(self, text: str, draw: Callable[[], RenderableType]) -> None:
-        """Log a text of several lines, in whose place a terminal shows what rich draws, as `draw` returns it."""
-        drawn = _lines_of(draw()) if self.shows_progress and can_redraw(sys.stdout) else None
-        self._log(text, self.verbosity == "table", drawn=drawn)
-
-    def _log_table(self, text: str) -> None:
-        self._log(text, self.verbosity == "table" and not self.live.is_drawn)
-
-    def _log(self, text: str, is_shown: bool, with_prefix: bool = True, drawn: Sequence[str] | None = None) -> None:
+    def _log(self, text: str, is_shown: bool, with_prefix: bool = True) -> None:
         if self.texts is not None:
             self.texts.append(text)
             return
@@ -146,11 +132,11 @@ class Logger:
             # The text is on the console, too. A disk error must not end the run.
             with (
                 contextlib.suppress(OSError),
-                open(open_to_append(self.directory / "debug.log"), "ab") as file,
+                open(open_to_write(self.directory / "debug.log", os.O_APPEND), "ab") as file,
             ):
                 file.write(content.encode(errors="backslashreplace"))
         if is_shown:
-            print_line("\n".join(lines if drawn is None else [prefix + line for line in drawn]))
+            print_line("\n".join(lines))
 
     def prefix(self, text: str) -> AbstractContextManager[None]:
         """Put `text` before every line of text while the block runs; blocks nest."""
@@ -229,9 +215,10 @@ class Logger:
         row, self._row = self._row, {}
         self._n_rows += 1
         self._step = self._step if step is None else int(step)
-        for sink in self._own_sinks:
+        if self._csv is not None:
             with self._disk_may_fail(f"row {self._n_rows} of the log"):
-                sink.write(row, self._step)
+                self._csv.write(row, self._step)
+        self._log(row_as_table(row, self._step), self.verbosity == "table" and not self.live.is_drawn)
         if self._unwritten_params:
             self.record_params({})
         self.live.write(row)
@@ -321,10 +308,9 @@ class Logger:
     def close(self, outcome: str = "finished") -> None:
         """Close the sinks, each of them even if another fails; the outcome is that of `RunSink.end`."""
         self._sinks.close(outcome)
-        own, self._own_sinks = self._own_sinks, []
-        for sink in own:
+        if self._csv is not None:
             with self._disk_may_fail("the last rows of the log"):
-                sink.close()
+                self._csv.close()
         if self._unwritten_params:
             self.record_params({})
 
@@ -347,7 +333,7 @@ class SilentLogger(Logger):
         super().__init__()
         self._warnings: list[str] = []
 
-    def _log(self, text: str, is_shown: bool, with_prefix: bool = True, drawn: Sequence[str] | None = None) -> None:
+    def _log(self, text: str, is_shown: bool, with_prefix: bool = True) -> None:
         pass
 
     def warn(self, text: str) -> None:
@@ -404,16 +390,6 @@ def to_numbers(key: str, values: object) -> np.ndarray:
             f"statistics of {key} for the log: {error}; expected numbers, scalar tensors, an array "
             "or a tensor. Flatten nested values first."
         ) from error
-
-
-def _lines_of(drawn: RenderableType) -> list[str]:
-    """Return what rich draws, as the text and the codes that a terminal shows it by."""
-    from rich.console import Console  # here, as it takes a while and few starts need it
-
-    file = io.StringIO()
-    width = min(shutil.get_terminal_size().columns, WIDEST)
-    Console(file=file, force_terminal=True, width=width, highlight=False).print(drawn)
-    return file.getvalue().rstrip("\n").splitlines()
 
 
 @contextlib.contextmanager

@@ -28,8 +28,6 @@ from rlpyt.utils.processes import available_cores
 
 SEGMENTS_A_RING = 16
 """A segment has at most this part of the ring's rows, so that the disk holds little more than the ring."""
-MOST_SEGMENTS = 1024
-"""A segment with less than this part of the ring's rows is written again with the rows that follow it."""
 OPEN_ROWS = 2
 """Newest rows of a ring that the next write may change: it may end their episodes."""
 BLOCK = 1 << 24
@@ -91,10 +89,6 @@ class RingWriter:
         T, oldest = rows["T"], rows["written"] - rows["T"]
         first, end = self._unsaved(rows)
         self.segments[:] = [segment for segment in self.segments if segment.end > oldest]
-        # `kept` aside, the last segment is so short that its rows are written again.
-        kept = self.segments
-        if kept and first < end and kept[-1].end - kept[-1].first < T // MOST_SEGMENTS:
-            first, kept = max(oldest, kept[-1].first), kept[:-1]
         most = max(1, -(-T // SEGMENTS_A_RING))
         for start in range(first, end, most):
             segment = self._write(rows, start, min(start + most, end))
@@ -103,7 +97,7 @@ class RingWriter:
                     f"the run has written over rows of {self._name} before they were saved. From now on it waits while "
                     "a checkpoint is written. A larger replay_size, or checkpoints at shorter intervals, let it go on."
                 )
-            self.segments = kept = [*kept, segment]
+            self.segments.append(segment)
 
     def _write(self, rows: RingRows, first: int, end: int) -> Segment:
         name = f"{self._name}-{first:012d}-{end:012d}"

@@ -1,4 +1,4 @@
-"""Sinks of rows of the log: the console and CSV. Any object with `write` and `close` is a sink."""
+"""Sinks of rows of the log, and the table of a row. Any object with `write` and `close` is a sink."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from rlpyt.logging.files import open_to_append, remove_file, replace_file
-from rlpyt.run_records import open_to_read
+from rlpyt.logging.files import replace_file
+from rlpyt.run_records import open_to_read, open_to_write
 from rlpyt.utils.output import write_text
 from rlpyt.utils.terminal import aligned
 
@@ -64,10 +64,6 @@ class RunSink(ABC):
         """Release all resources; called once, after `end`."""
 
 
-class RefusedBySink(RuntimeError):
-    """Error for settings or columns that a sink does not take; it has all the others."""
-
-
 class Sinks:
     """Sinks of the user, of which each may fail: that is logged once, and the run goes on."""
 
@@ -75,10 +71,9 @@ class Sinks:
         self,
         sinks: Sequence[Sink],
         directory: Path | None,
-        warn: Callable[[str], None],
         warn_once: Callable[[str, str], None],
     ) -> None:
-        self._warn, self._warn_once = warn, warn_once
+        self._warn_once = warn_once
         self._sinks: list[Sink] = []
         for sink in sinks:
             with self._may_fail(sink):
@@ -114,8 +109,6 @@ class Sinks:
         name = type(sink).__name__
         try:
             yield
-        except RefusedBySink as error:  # which a sink raises once for each setting or column
-            self._warn(f"the sink {name}: {error}. They are missing there, and the run goes on.")
         except Exception as error:  # of any kind: a server that is down must not end a run of days
             self._warn_once(
                 f"{name} {type(error).__name__}",
@@ -129,24 +122,15 @@ def print_line(text: str) -> None:
     write_text(sys.stdout, f"{text}\n")
 
 
-class ConsoleTable:
-    """Sink that prints each row as a table: single values first, then one line for the statistics of each name."""
-
-    def __init__(self, emit: Callable[[str], None] = print_line) -> None:
-        self._emit = emit
-
-    def write(self, row: Row, step: int) -> None:
-        """Print the row below a line with the step."""
-        cells = {key: f"{x:.6g}" if isinstance(x, float) else str(x) for key, x in row.items()}
-        many, single = grouped(row)
-        lines = aligned([[key, cells[key]] for key in single], "<>") if single else []
-        of_name = [[name, *(cells[key] for key in keys)] for name, keys in many.items()]
-        lines += aligned([["", *STATISTICS], *of_name], "<>>>>>") if many else []
-        rule = "-" * max(map(len, lines), default=0)
-        self._emit("\n".join([f"step {step}", rule, *lines, rule]))
-
-    def close(self) -> None:
-        """Do nothing."""
+def row_as_table(row: Row, step: int) -> str:
+    """Return a row as a table below a line with its step: single values first, then the statistics of each name."""
+    cells = {key: f"{x:.6g}" if isinstance(x, float) else str(x) for key, x in row.items()}
+    many, single = grouped(row)
+    lines = aligned([[key, cells[key]] for key in single], "<>") if single else []
+    of_name = [[name, *(cells[key] for key in keys)] for name, keys in many.items()]
+    lines += aligned([["", *STATISTICS], *of_name], "<>>>>>") if many else []
+    rule = "-" * max(map(len, lines), default=0)
+    return "\n".join([f"step {step}", rule, *lines, rule])
 
 
 def grouped(row: Row) -> tuple[dict[str, list[str]], list[str]]:
@@ -171,7 +155,7 @@ class CsvSink:
         self.keys: list[str] = []
         self.waiting: list[Row] = []
         """Rows that the disk has not taken yet."""
-        self._whole: tuple[int, int] | None = None  # inode and bytes of the file before a row that was not written
+        self._end: int | None = None  # of the file before a row that was not written, or half of it
         if self._is_there():
             self._drop_torn_row()
             self.keys = self._read()[0]
@@ -186,14 +170,13 @@ class CsvSink:
 
         `waiting` are the last of the rows to keep, where the disk had not taken them; they are written with the next.
         """
-        self.waiting, self._whole = list(waiting), None
+        self.waiting, self._end = list(waiting), None
         rows = self._read()[1][: n_rows - len(waiting)] if self._is_there() else []
         if rows:
             self._rewrite(list(keys), rows)
         else:
             self.keys = list(keys)
-            if remove_file(self.path):
-                os.truncate(self.path, 0)
+            self.path.unlink(missing_ok=True)
         return len(rows) + len(waiting)
 
     def close(self) -> None:
@@ -212,9 +195,9 @@ class CsvSink:
     def _flush(self) -> None:
         new = {key: None for row in self.waiting for key in row if key not in self.keys}
         is_there = self._is_there()
-        if is_there and self._whole is not None and self._whole[0] == self.path.stat().st_ino:
-            os.truncate(self.path, self._whole[1])  # the row may be there all the same, or half of it
-        self._whole = None
+        if is_there and self._end is not None and self._end < self.path.stat().st_size:
+            os.truncate(self.path, self._end)  # the row may be there all the same, or half of it
+        self._end = None
         if new or not is_there:
             rows = self._read()[1] if is_there else []
             self._rewrite([*self.keys, *new], [*rows, *self.waiting])
@@ -223,17 +206,11 @@ class CsvSink:
         self.waiting.clear()
 
     def _append(self, content: bytes) -> None:
-        with open(open_to_append(self.path), "ab", buffering=0) as file:
-            end = file.tell()
-            self._whole = os.fstat(file.fileno()).st_ino, end
-            try:
-                if file.write(content) < len(content):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-            except OSError:
-                with contextlib.suppress(OSError):
-                    file.truncate(end)
-                raise
-        self._whole = None  # not before the file is closed, as network folders report an error there
+        with open(open_to_write(self.path, os.O_APPEND), "ab", buffering=0) as file:
+            self._end = file.tell()
+            if file.write(content) < len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+        self._end = None  # not before the file is closed, as network folders report an error there
 
     def _rewrite(self, keys: list[str], rows: Sequence[Row]) -> None:
         header = dict(zip(keys, keys, strict=True))
@@ -251,7 +228,7 @@ class CsvSink:
             return list(reader.fieldnames or []), rows
 
     def _drop_torn_row(self) -> None:
-        with open(open_to_append(self.path), "r+b") as file:
+        with open(open_to_write(self.path, os.O_APPEND), "r+b") as file:
             content = file.read()
             whole = content.rfind(b"\n") + 1
             if whole < len(content):

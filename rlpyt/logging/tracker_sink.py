@@ -7,24 +7,22 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from rlpyt.logging.files import write_json
-from rlpyt.logging.sinks import RefusedBySink, Row, RunSink
+from rlpyt.logging.sinks import Row, RunSink
 from rlpyt.run_records import read_json
 
 RECORD = "sinks.json"
 """File of a run with the runs of its trackers: by kind, the id, the step of the last row, and names with numbers."""
-
-_Value = TypeVar("_Value")
 
 
 class TrackerSink(RunSink):
     """Base of the sink of a tracker, whose run has the settings of this run, its rows by CumSteps, and its outcome.
 
     The id of the tracker's run is kept in the run directory, so that a run that goes on after a stop goes on there too.
-    Rows that come again then, after a checkpoint, are left out. A setting or a column that the tracker refuses costs
-    itself alone; a row does not wait for settings that could not be logged.
+    Rows that come again then, after a checkpoint, are left out. A row does not wait for settings that could not be
+    logged.
     """
 
     kind: ClassVar[str]
@@ -39,30 +37,21 @@ class TrackerSink(RunSink):
         self._last_step = record.get("last_step", -1)
         # Rows of this start may share a step: a script of the user's that sets none logs all at step 0.
         self._known_step, self._has_settings = self._last_step, False
-        self._refused: set[str] = set()
         self.names = NamesApart(self.name_of, numbered=record.get("names", {}))
         self._id = self.open(directory, record.get("id"))
         self._keep()
 
     def write(self, row: Row, step: int) -> None:
         """Log a row, unless an earlier start has done so; the first one of a start comes after the settings."""
-        refused: Exception | None = None
-        if not self._has_settings:
-            try:
+        try:
+            if not self._has_settings:
                 self.log_settings(json.loads((self._directory / "params.json").read_text()))
                 self._has_settings = True
-            except Exception as error:  # of any kind; raised again below, when the row is there
-                # Settings that only some of which were refused are not tried again.
-                refused, self._has_settings = error, isinstance(error, RefusedBySink)
-        if step > self._known_step:
-            try:
-                self.log({name: x for name, x in row.items() if name not in self._refused}, step)
-            except RefusedBySink as error:
-                refused = RefusedBySink(f"{refused}\n{error}") if isinstance(refused, RefusedBySink) else error
-            self._last_step = step
-            self._keep()
-        if refused is not None:
-            raise refused
+        finally:
+            if step > self._known_step:
+                self.log(row, step)
+                self._last_step = step
+                self._keep()
 
     def close(self) -> None:
         """Do nothing; `end` has closed the run of the tracker."""
@@ -70,38 +59,6 @@ class TrackerSink(RunSink):
     def name_of(self, name: str) -> str:
         """Return the name of a setting or column in the tracker, as far as it may have one."""
         return name
-
-    def is_refusal(self, error: Exception) -> bool:
-        """Return whether an error means that the tracker does not take what it was given, ever."""
-        return isinstance(error, TypeError | ValueError | KeyError)
-
-    def put(self, what: str, values: Mapping[str, _Value], call: Callable[[dict[str, _Value]], object]) -> None:
-        """Log values together, and one by one if the tracker refuses that; what it refuses alone is left out.
-
-        Args:
-            what: "settings" or "columns", for the error that names what was refused. A column is not tried again.
-            values: by name.
-            call: logs some of the values.
-        """
-        if self.refusal_of(call, dict(values)) is None:
-            return
-        alone = {name: self.refusal_of(call, {name: value}) for name, value in values.items()}
-        refused = {name: error for name, error in alone.items() if error is not None}
-        if what == "columns":
-            self._refused |= refused.keys()
-        if refused:
-            first = next(iter(refused.values()))
-            raise RefusedBySink(f"{self.kind} does not take the {what} {sorted(refused)}: {first}") from first
-
-    def refusal_of(self, call: Callable[[dict[str, _Value]], object], values: dict[str, _Value]) -> Exception | None:
-        """Return the error by which the tracker refuses some values; None if it takes them."""
-        try:
-            call(values)
-        except Exception as error:
-            if not self.is_refusal(error):
-                raise
-            return error
-        return None
 
     def end(self, outcome: str) -> None:
         """Finish the run of the tracker; the end of this run must not hang."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlpyt.logging.sinks import RefusedBySink, Row
+from rlpyt.logging.sinks import Row
 from rlpyt.logging.tracker_sink import NamesApart, TrackerSink
 from rlpyt.utils.packages import optional_package
 
@@ -43,20 +43,22 @@ class TrackioSink(TrackerSink):
         return known or f"{self.name or directory.name}-{secrets.token_hex(3)}"
 
     def log_settings(self, params: Mapping[str, object]) -> None:
-        """Open the run with the content of params.json, or without where trackio refuses a part of it."""
+        """Open the run with the content of params.json."""
         names = NamesApart(lambda name: name.lstrip("_") or "setting").of(params)  # trackio keeps those with "_"
-        if (refusal := self.refusal_of(self._open_with, {names[name]: x for name, x in params.items()})) is not None:
-            self._open_with({})
-            raise RefusedBySink(f"trackio takes no settings: {refusal}") from refusal
-
-    def _open_with(self, config: dict[str, object]) -> None:
-        settings = {"group": self.group, "space_id": self.space_id, "config": config}
-        self._run = self._trackio.init(project=self.project, name=self._id, resume="allow", embed=False, **settings)
+        self._run = self._trackio.init(
+            project=self.project,
+            name=self._id,
+            group=self.group,
+            space_id=self.space_id,
+            config={names[name]: x for name, x in params.items()},
+            resume="allow",
+            embed=False,
+        )
 
     def log(self, row: Row, step: int) -> None:
         """Log a row."""
         if self._run is not None:
-            self.put("columns", row, lambda part: self._run.log(part, step=step))
+            self._run.log(dict(row), step=step)
 
     def finish(self, outcome: str) -> None:
         """Log the outcome, and wait for the upload."""

@@ -65,11 +65,11 @@ class WandbSink(TrackerSink):
 
     def log_settings(self, params: Mapping[str, object]) -> None:
         """Log the content of params.json."""
-        self.put("settings", params, lambda part: self._run.config.update(part, allow_val_change=True))
+        self._run.config.update(dict(params), allow_val_change=True)
 
     def log(self, row: Row, step: int) -> None:
         """Log a row."""
-        self.put("columns", row, lambda part: self._run.log(part, step=step))
+        self._run.log(dict(row), step=step)
 
     def finish(self, outcome: str) -> None:
         """Log the outcome, and wait for the upload."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
 
-from rlpyt.results.run_settings import Value, text_of
+from rlpyt.results.run_settings import text_of
 from rlpyt.results.runs import ENDED_EARLY, RunResult, is_task
 
 NO_RECORD = "no settings recorded"
@@ -27,11 +27,6 @@ _CHOSEN = ("compute.device", "compute.channels_last", "compute.torch_threads")
 """Compute settings that the runner chooses for the machine where nobody gives them."""
 _NOWHERE = ("slot_affinity_code", "initial_optim_state_dict")
 """Names that are no difference at any depth, as only the launcher and the runner use them."""
-_ADDED = {
-    **{"agent.eps_train": None, "agent.box_units": "bounds"},
-    **{"algo.weight_func": None, "algo.mean_rate": 1.0, "algo.covariance_rate": 1.0},
-}
-"""Settings that records of earlier versions lack, and what their runs did."""
 _CLASSES_FIRST = ("algo", "agent", "sampler", "runner")
 
 
@@ -43,8 +38,6 @@ class RunGroup:
     """Label of the settings that differ between groups, the task aside; equal for one method on several tasks."""
     task: str
     """Name of the environment or game."""
-    settings: Mapping[str, Value]
-    """Value of each setting that the label names."""
     runs: tuple[RunResult, ...]
     """Runs of the group."""
 
@@ -102,8 +95,8 @@ def group_runs(runs: Sequence[RunResult]) -> list[RunGroup]:
     Args:
         runs: runs of any status.
     """
-    without_rows = tuple(run for run in runs if run.recorded and not run.columns and run.status in ENDED_EARLY)
-    recorded = [run for run in runs if run.recorded and run not in without_rows]
+    without_rows = tuple(run for run in runs if run.settings and not run.columns and run.status in ENDED_EARLY)
+    recorded = [run for run in runs if run.settings and run not in without_rows]
     differing = _differing(recorded)
     of_method = [key for key in differing if not is_task(key)]
     shown = _shown(recorded, of_method)
@@ -115,15 +108,15 @@ def group_runs(runs: Sequence[RunResult]) -> list[RunGroup]:
     groups: list[RunGroup] = []
     labels: dict[str, tuple[str, ...]] = {}
     for members in found.values():
-        values = {key: members[0].settings[key] for key in shown if key in members[0].settings}
-        texts_of = {names[key]: texts[key][_compared(members[0], key)] for key in values}
+        named = [key for key in shown if key in members[0].settings]
+        texts_of = {names[key]: texts[key][_compared(members[0], key)] for key in named}
         # A class needs no name before it.
         label = ", ".join(text if name in _CLASSES_FIRST else f"{name}={text}" for name, text in texts_of.items())
         label = label or text_of(members[0].settings.get("algo", "all runs"))
         label = _unique(label, _point(members[0], of_method), labels)
-        groups.append(RunGroup(label, tasks[members[0].directory], values, tuple(members)))
-    unknown = tuple(run for run in runs if not run.recorded)
-    return groups + [RunGroup(name, "", {}, g) for name, g in ((NO_RECORD, unknown), (NO_ROWS, without_rows)) if g]
+        groups.append(RunGroup(label, tasks[members[0].directory], tuple(members)))
+    unknown = tuple(run for run in runs if not run.settings)
+    return groups + [RunGroup(name, "", g) for name, g in ((NO_RECORD, unknown), (NO_ROWS, without_rows)) if g]
 
 
 def _differing(runs: Sequence[RunResult]) -> list[str]:
@@ -159,9 +152,9 @@ def _of_the_run(run: RunResult, name: str) -> object:
 
 def _compared(run: RunResult, key: str) -> str:
     """Return a setting in a form that is equal for equal values, 1 and 1.0 among them."""
-    if key not in run.settings and key not in _ADDED:
+    if key not in run.settings:
         return "absent"
-    value = run.settings.get(key, _ADDED.get(key))
+    value = run.settings[key]
     if isinstance(value, float | int) and not isinstance(value, bool) and abs(value) < 1e300:
         return f"number {float(value)!r}"
     return f"{type(value).__name__} {value}"

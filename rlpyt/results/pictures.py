@@ -43,13 +43,14 @@ MANY = 6
 ENOUGH = 3
 """Number of runs from which a curve has a band: the interval of two is 18 standard deviations wide."""
 _INK, _PALE = "#333333", "#DDDDDD"
+_NOTE = "95 % stratified bootstrap interval, none for a single run"
 
 
-def plot_curves(study: Study, confidence: float = 0.95) -> Figure:
+def plot_curves(study: Study) -> Figure:
     """Draw the learning curves of a study: a panel for each task, a line for each method.
 
-    A line is the mean over runs; it is dotted where some runs have no value. A band is the Student t interval, from
-    `ENOUGH` runs on, of that probability. Thin lines are the runs.
+    A line is the mean over runs; it is dotted where some runs have no value. A band is the 95 % Student t interval,
+    from `ENOUGH` runs on. Thin lines are the runs.
     """
     tasks = study.tasks or [""]
     n_columns = 2 if len(tasks) == 4 else min(len(tasks), 3)
@@ -57,20 +58,20 @@ def plot_curves(study: Study, confidence: float = 0.95) -> Figure:
     figure = _figure(max(7.0, 4.6 * n_columns), 3.7 * n_rows + 0.6 + _legend_height(study.methods))
     panels = figure.subplots(n_rows, n_columns, squeeze=False)
     for axes, task in zip(panels.flat, tasks, strict=False):
-        _draw_task(axes, study, task, confidence)
+        _draw_task(axes, study, task)
     for axes in panels.flat[len(tasks) :]:
         axes.remove()
-    interval = f"{100 * confidence:g} % Student t interval from {ENOUGH} runs on"
+    interval = f"95 % Student t interval from {ENOUGH} runs on"
     note = f"Mean over runs, {interval}; dotted: a mean of fewer runs; thin: the runs."
     _add_legend(figure, study, study.methods, note)
     return figure
 
 
-def plot_scores(study: Study, confidence: float = 0.95, repetitions: int = 2000) -> Figure:
+def plot_scores(study: Study, repetitions: int = 2000) -> Figure:
     """Draw aggregates of the scores of each method, with stratified bootstrap intervals.
 
     The panels are the interquartile mean, the mean, the median over tasks if there are several, and the optimality gap
-    if the scores are human-normalised. Confidence and repetitions are those of `stratified_bootstrap_interval`.
+    if the scores are human-normalised. The repetitions are those of `stratified_bootstrap_interval`.
     """
     panels: dict[str, Callable[..., float]] = {"interquartile mean": interquartile_mean, "mean": mean_score}
     panels |= {"median over tasks": median_score} if len(study.tasks) > 1 else {}
@@ -83,16 +84,16 @@ def plot_scores(study: Study, confidence: float = 0.95, repetitions: int = 2000)
         axes.set_title(title, fontsize=10)
         axes.locator_params(axis="x", nbins=4)
         for row, name in enumerate(names):
-            found = _interval(statistic, [study.scores[name]], confidence, repetitions)
+            found = _interval(statistic, [study.scores[name]], repetitions)
             _draw_interval(axes, row, found, _look(study, name)[0])
     _rows(all_axes[0], [_wrapped(name) for name in names])
     counts = " or ".join(map(str, sorted({len(matrix) for matrix in study.scores.values()})))
     runs = f"runs: {counts}" + (f" on each of {len(study.tasks)} tasks" if len(study.tasks) > 1 else "")
-    figure.supxlabel(f"{_plain(study.scale)}; {runs}; {_note(confidence)}", fontsize=8, color=_INK)
+    figure.supxlabel(f"{_plain(study.scale)}; {runs}; {_NOTE}", fontsize=8, color=_INK)
     return figure
 
 
-def plot_improvement(study: Study, confidence: float = 0.95, repetitions: int = 2000) -> Figure:
+def plot_improvement(study: Study, repetitions: int = 2000) -> Figure:
     """Draw the probability of improvement of one method over another, with stratified bootstrap intervals.
 
     All pairs are drawn of up to `MANY` methods. Of more, only the one with the highest interquartile mean is compared.
@@ -107,7 +108,7 @@ def plot_improvement(study: Study, confidence: float = 0.95, repetitions: int = 
     _style(axes, grid="x")
     for row, (a, b) in enumerate(pairs):
         matrices = [study.scores[a], study.scores[b]]
-        found = _interval(probability_of_improvement, matrices, confidence, repetitions)
+        found = _interval(probability_of_improvement, matrices, repetitions)
         _draw_interval(axes, row, found, _look(study, a)[0])
     _rows(axes, [_wrapped(a) for a, _ in pairs])
     right = axes.secondary_yaxis("right")
@@ -118,11 +119,11 @@ def plot_improvement(study: Study, confidence: float = 0.95, repetitions: int = 
     axes.set_xlim(-0.02, 1.02)
     axes.set_title("P(a run on the left scores higher than one on the right)", fontsize=10)
     choice = "; the best method and each other one" if len(names) > MANY else ""
-    figure.supxlabel(f"{_note(confidence)}; 0.5: no difference{choice}", fontsize=8, color=_INK)
+    figure.supxlabel(f"{_NOTE}; 0.5: no difference{choice}", fontsize=8, color=_INK)
     return figure
 
 
-def plot_profiles(study: Study, confidence: float = 0.95, repetitions: int = 500) -> Figure:
+def plot_profiles(study: Study, repetitions: int = 500) -> Figure:
     """Draw performance profiles: the fraction of runs over each score, with bootstrap intervals."""
     figure = _figure(7.0, 4.2 + _legend_height([*study.scores]))
     axes = figure.subplots()
@@ -133,14 +134,14 @@ def plot_profiles(study: Study, confidence: float = 0.95, repetitions: int = 500
         margin = 0.03 * (high - low) or 1.0
         thresholds = np.linspace(low - margin, high + margin, 121)
     for name, matrix in study.scores.items():
-        found = _interval(lambda scores: performance_profile(scores, thresholds), [matrix], confidence, repetitions)
+        found = _interval(lambda scores: performance_profile(scores, thresholds), [matrix], repetitions)
         colour, dash = _look(study, name)
         axes.plot(thresholds, found.point, color=colour, linestyle=dash, linewidth=1.8)
         axes.fill_between(thresholds, found.low, found.high, color=colour, alpha=0.15, linewidth=0)
     axes.set_ylim(-0.02, 1.02)
     axes.set_xlabel(_plain(study.scale))
     axes.set_ylabel("fraction of runs with a higher score")
-    _add_legend(figure, study, [*study.scores], _note(confidence))
+    _add_legend(figure, study, [*study.scores], _NOTE)
     return figure
 
 
@@ -192,7 +193,7 @@ def plot_study(
 # ---- parts of pictures ----
 
 
-def _draw_task(axes: Axes, study: Study, task: str, confidence: float) -> None:
+def _draw_task(axes: Axes, study: Study, task: str) -> None:
     _style(axes)
     axes.set_title(_plain(task), fontsize=11)
     axes.set_xlabel("steps" if study.x.endswith("CumSteps") else _plain(study.x))
@@ -205,7 +206,7 @@ def _draw_task(axes: Axes, study: Study, task: str, confidence: float) -> None:
         if not len(curves.steps):
             continue
         seen.append(curves.values[np.isfinite(curves.values)])
-        found = mean_interval(curves.values, confidence)
+        found = mean_interval(curves.values)
         for values in curves.values if 1 < len(curves.values) <= 10 else ():
             axes.plot(curves.steps, values, color=colour, alpha=0.25, linewidth=0.7, zorder=1)
         enough = np.isfinite(curves.values).sum(axis=0) >= ENOUGH
@@ -226,18 +227,12 @@ def _draw_task(axes: Axes, study: Study, task: str, confidence: float) -> None:
         axes.text(0.5, 0.5, f"no {_plain(study.y)} yet", transform=axes.transAxes, ha="center", color=_INK)
 
 
-def _interval(
-    statistic: Callable[..., ArrayLike], matrices: Sequence[Array], confidence: float, repetitions: int
-) -> Interval:
+def _interval(statistic: Callable[..., ArrayLike], matrices: Sequence[Array], repetitions: int) -> Interval:
     """Return the bootstrap interval; its ends are nan for one run, whose samples are all equal."""
     if all(len(matrix) == 1 for matrix in matrices):
         point = np.asarray(statistic(*matrices), dtype=np.float64)
         return Interval(point, np.full_like(point, np.nan), np.full_like(point, np.nan))
-    return stratified_bootstrap_interval(statistic, *matrices, confidence=confidence, repetitions=repetitions)
-
-
-def _note(confidence: float) -> str:
-    return f"{100 * confidence:g} % stratified bootstrap interval, none for a single run"
+    return stratified_bootstrap_interval(statistic, *matrices, repetitions=repetitions)
 
 
 def _draw_interval(axes: Axes, row: int, found: Interval, colour: str) -> None:

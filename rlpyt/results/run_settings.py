@@ -14,8 +14,6 @@ Value: TypeAlias = bool | int | float | str | None
 """Value of a setting; a list or an array is its JSON text, and a class or function "module:Name"."""
 
 _ORIGIN = ("versions", "git_commit", "argv")
-_OLD_SETTINGS = ("runner", "algo", "log_params")
-"""Reserved names that have settings if the runner is not recorded, as in runs of rlpyt 0.1."""
 _TAGS = ("name", "float", "dtype", "device", "path")
 """Keys of recorded values that one word stands for, see `rlpyt.runners.record`."""
 _PATH = re.compile(r"[A-Za-z_][\w.]*:([A-Za-z_][\w.]*)")
@@ -29,12 +27,10 @@ def settings_of(params: Mapping[str, object], variant: Mapping[str, object] | No
         variant: content of variant_config.json. Where a place is in both, the record of the runner counts.
     """
     runner = params.get("runner")
-    recorded = isinstance(runner, dict) and "settings" in runner
-    left_out = {*RESERVED, *_ORIGIN} - (set() if recorded else set(_OLD_SETTINGS))
-    own = {name: value for name, value in params.items() if name not in left_out}
+    own = {name: value for name, value in params.items() if name not in (*RESERVED, *_ORIGIN)}
     found = {**_flat(variant or {}), **_flat(params.get("log_params", {})), **_flat(own)}
-    if isinstance(runner, dict) and recorded:
-        settings = _with_compute(_flat(_with_evaluation(runner["settings"])), params.get("compute"))
+    if isinstance(runner, dict) and "settings" in runner:
+        settings = _with_compute(_flat(runner["settings"]), params.get("compute"))
         found |= settings | {"runner": str(runner.get("class"))}
     if (replicas := inside(params, "plan", "replicas")) is not None:  # which an affinity may give
         found |= _flat({"replicas": replicas})
@@ -55,24 +51,6 @@ def _with_compute(settings: dict[str, Value], chosen: object) -> dict[str, Value
     if "device" in values:  # which one of a machine's is the affinity's matter
         values["device"] = str(values["device"]).partition(":")[0]
     return found | {f"compute.{name}": value for name, value in values.items()}
-
-
-def _with_evaluation(settings: object) -> object:
-    """Return settings of a runner whose sampler has, as `eval_env_kwargs`, those that are others than in training.
-
-    A record may have all arguments of evaluation, or those that differ: runs that are evaluated alike are no two
-    methods. An argument that evaluation leaves to its default is None.
-    """
-    given = inside(settings, "sampler", "settings")
-    if not isinstance(settings, dict) or not isinstance(given, dict):
-        return settings
-    train, whole, own = (given.get(name) for name in ("env_kwargs", "eval_env_kwargs", "eval_env_overrides"))
-    if isinstance(whole, dict) and isinstance(train, dict):
-        own = {key: whole.get(key) for key in {**whole, **train} if key not in whole or train.get(key) != whole[key]}
-    elif whole is not None:
-        return settings
-    given = {name: value for name, value in given.items() if name != "eval_env_overrides"}
-    return {**settings, "sampler": {**settings["sampler"], "settings": {**given, "eval_env_kwargs": own or None}}}
 
 
 def text_of(value: Value, width: int = 40, *, short: bool = True) -> str:

@@ -57,24 +57,14 @@ class RunResult:
     """Columns of progress.csv, without rows from behind the one where the run went on; empty before the first row."""
 
     @property
-    def recorded(self) -> bool:
-        """Whether the settings of the run are known."""
-        return bool(self.settings)
-
-    @property
     def finished(self) -> bool:
         """Whether the run has come to its end."""
         return self.status == "finished"
 
     @property
-    def n_rows(self) -> int:
-        """Number of whole rows in progress.csv."""
-        return max((len(column) for column in self.columns.values()), default=0)
-
-    @property
     def seed(self) -> Value:
         """Seed of the run, also one that it drew; None if none is recorded."""
-        for place in (("plan",), ("runner", "settings"), ("runner",), ()):
+        for place in (("plan",), ("runner", "settings"), ()):
             if (seed := inside(self.params, *place, "seed")) is not None:
                 return settings_of({"seed": seed})["seed"]
         return None

@@ -78,7 +78,7 @@ def read_study(folder: Folders, y: str | None = None, x: str = STEPS) -> Study:
         if group.method == NO_RECORD:
             remarks += [f"{run.name}: not drawn, as its settings are not recorded" for run in members]
         elif members:
-            drawn.append(RunGroup(group.method, group.task, group.settings, members))
+            drawn.append(RunGroup(group.method, group.task, members))
     remarks += _without_score(drawn, y, x)
     scores, scale, missing = _scores(drawn, y, x)
     return Study(tuple(runs), tuple(drawn), y, x, scale, scores, tuple(dict.fromkeys([*remarks, *missing])))

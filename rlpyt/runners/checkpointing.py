@@ -222,8 +222,6 @@ class RunCheckpoints:
     def _warn_of(self, missing: str | None) -> bool:
         if missing is not None:
             current_logger().warn(missing)
-        if stays := self._files.take_stays():
-            current_logger().warn_once("old checkpoint", f"{stays}. The run goes on, and tries again later.")
         return missing is None
 
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from rlpyt.core import Remark, discount_at_start, hyper_parameters, rows_per_update
 from rlpyt.runners.training import Training
 from rlpyt.utils.processes import available_cores
 from rlpyt.utils.slurm_job import job_name, visible_gpus
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 _OF_EACH = ("batch", "rows an update", "replay rows", "replay bytes", "workers", "cores")
-_WIDTH = 100  # of a line of the text
+_WIDTH = 79  # of a line, for the narrowest terminals that are common
 
 _SHORT = 0.9
 """Discount from which down a run is warned of it: rewards 44 steps ahead count one hundredth."""
@@ -55,8 +52,7 @@ def log_plan(training: Training, seed: int, evaluation: Mapping[str, object], re
         of_all = {"batch of all": f"T {T} x B {B * n}", "rows an update of all": rows_per_update(algo) * n}
         named = {f"{name} of each replica" if name in _OF_EACH else name: value for name, value in plan.items()}
         plan = {"replicas": n, **of_all, **named}
-    table = PlanTable(plan, {name: text for name, text in of_algo.items() if isinstance(text, Remark)})
-    training.logger.log_drawn(table.text(), table.drawn)
+    training.logger.log(plan_text(plan, {name: text for name, text in of_algo.items() if isinstance(text, Remark)}))
     for warning in filter(None, [*warnings, discount_warning(algo.discount, record)]):
         training.logger.warn_once(warning, warning)
     given = {"class": type(algo).__name__, **hyper_parameters(algo)}
@@ -65,42 +61,20 @@ def log_plan(training: Training, seed: int, evaluation: Mapping[str, object], re
         training.logger.warn_once("lag", of_lag)
 
 
-class PlanTable:
-    """Table of a plan, with cautions below it: as plain text, and as rich draws it in a terminal.
+def plan_text(plan: Mapping[str, object], cautions: Mapping[str, str]) -> str:
+    """Return a plan as a table, with cautions below it.
 
     Args:
         plan: by name; what is False or None is not shown.
         cautions: entries of the plan that are cautions, by name. Those with one text are told together.
     """
-
-    def __init__(self, plan: Mapping[str, object], cautions: Mapping[str, str]) -> None:
-        shown = {k: v for k, v in plan.items() if k not in cautions and v is not None and v is not False}
-        self._rows = {k: f"{v:,}" if type(v) is int and k != "seed" else str(v) for k, v in shown.items()}
-        names = {text: [name for name in cautions if cautions[name] == text] for text in cautions.values()}
-        self._cautions = [f"{', '.join(names)}: {text}" for text, names in names.items()]
-
-    def text(self) -> str:
-        """Return the lines."""
-        width = max(map(len, self._rows)) + 2
-        lines = [f"  {name:<{width}}{value}" for name, value in self._rows.items()]
-        wrapped = [_wrapped(line, 2 + width) for line in lines]
-        cautions = [_wrapped(f"  {caution}", 4) for caution in self._cautions]
-        return "\n".join(["plan:", *wrapped, *(["cautions:", *cautions] if cautions else [])])
-
-    def drawn(self) -> RenderableType:
-        """Return what rich draws."""
-        from rich.console import Group
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table.grid(padding=(0, 2, 0, 0))
-        for name, value in self._rows.items():
-            table.add_row(Text(f"  {name}", "cyan"), Text(value))
-        cautions = Table.grid(padding=(0, 0, 0, 2), pad_edge=True)
-        for caution in self._cautions:
-            cautions.add_row(Text(caution, "yellow"))
-        below: list[RenderableType] = [Text("cautions:", "bold yellow"), cautions] if self._cautions else []
-        return Group(Text("plan:", "bold"), table, *below)
+    shown = {k: v for k, v in plan.items() if k not in cautions and v is not None and v is not False}
+    rows = {k: f"{v:,}" if type(v) is int and k != "seed" else str(v) for k, v in shown.items()}
+    width = max(map(len, rows)) + 2
+    lines = [_wrapped(f"  {name:<{width}}{value}", 2 + width) for name, value in rows.items()]
+    names = {text: [name for name in cautions if cautions[name] == text] for text in cautions.values()}
+    of_cautions = [_wrapped(f"  {', '.join(names)}: {text}", 4) for text, names in names.items()]
+    return "\n".join(["plan:", *lines, *(["cautions:", *of_cautions] if of_cautions else [])])
 
 
 def _wrapped(line: str, indent: int) -> str:

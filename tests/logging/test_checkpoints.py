@@ -15,16 +15,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 import torch
 
 from rlpyt.logging import checkpoints as checkpoints_module
-from rlpyt.logging import files, segments
+from rlpyt.logging import segments
 from rlpyt.logging.checkpoint_files import CheckpointFiles, Saved
 from rlpyt.logging.checkpoints import Checkpoints
 from rlpyt.logging.segments import CheckpointError, RingWriter
+from rlpyt.run_records import open_to_write
 from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.checkpointing import RunCheckpoints
 from rlpyt.utils.replicas import Replicas
@@ -298,30 +299,13 @@ def reseal(folder: Path, step: int, **changes: object) -> None:
     CheckpointFiles(folder).write_manifest(step, manifest)
 
 
-class Code:
-    def __reduce__(self):
-        return os.mkdir, ("ran",)
-
-
-def test_code_in_a_file_is_refused(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    path = own_files(folder)["content"]
-    torch.save({"state": Code()}, path)
-    reseal(folder, 7)
-    with opened(folder) as checkpoints, pytest.raises(CheckpointError, match=str(path)):
-        checkpoints.read(7)
-    assert newest(folder).step == 6
-    assert not Path("ran").exists()
-
-
-@pytest.mark.parametrize("file", ["../outside", "rank_0-a/../../outside", "/outside"])
-def test_file_outside_of_the_segments_is_neither_read_nor_removed(folder, file):
+def test_file_outside_of_the_segments_is_neither_read_nor_removed(folder):
     outside = folder / "outside"
     outside.write_bytes(b"")
     part = own_files(folder)["part"]
     content = json.loads(part.read_text())
     entry = content["rings"]["algo.replay"]["segments"][0]
-    entry[:2] = [file, hashlib.sha256(b"").hexdigest()]
+    entry[:2] = ["../outside", hashlib.sha256(b"").hexdigest()]
     part.write_text(json.dumps(content))
     reseal(folder, 7)
     with opened(folder) as checkpoints:
@@ -348,30 +332,15 @@ def test_other_formats_and_numbers_of_replicas_are_refused_and_not_passed_over(f
 
 @contextmanager
 def full_at(monkeypatch, n: int) -> Iterator[list[str]]:
-    """Let the disk be full from the n-th file on, after half of it is written."""
+    """Let the disk be full from the n-th file on."""
     names: list[str] = []
 
-    class Full:
-        def __init__(self, file: BinaryIO) -> None:
-            self._file = file
+    def opened(path: Path, flags: int) -> int:
+        names.append(path.name)
+        return open_to_write(path, flags) if len(names) < n else os.open("/dev/full", os.O_WRONLY)
 
-        def write(self, data):
-            self._file.write(bytes(data)[: len(data) // 2])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)
-
-        def __getattr__(self, name):
-            return getattr(self._file, name)
-
-    @contextmanager
-    def replace_file(path):
-        names.append(Path(path).name)
-        with files_replace(path) as file:
-            yield file if len(names) < n else Full(file)
-
-    files_replace = files.replace_file
     with monkeypatch.context() as patch:
-        for module in (files, segments, checkpoints_module):
-            patch.setattr(module, "replace_file", replace_file)
+        patch.setattr("rlpyt.logging.files.open_to_write", opened)
         yield names
 
 
@@ -521,49 +490,6 @@ def test_interrupt_of_a_wait_loses_nothing(tmp_path, late):
     assert threads() == []
 
 
-def test_rows_that_are_written_over_are_never_saved(tmp_path, monkeypatch):
-    """A writer in another thread is at times faster than the disk: what is saved nevertheless is whole."""
-    ring, copies, lock, rng_of_disk = Ring(64, 4, width=200), {}, threading.Lock(), random.Random(1)
-    write_bytes = segments.HashingFile.write
-
-    def slow(*args):
-        time.sleep(rng_of_disk.choice([0, 0, 0, 0.03]))
-        write_bytes(*args)
-
-    monkeypatch.setattr(segments.HashingFile, "write", slow)
-    ring.write(32)
-    ends, n_missing = threading.Event(), 0
-
-    def write() -> None:
-        rng = random.Random(0)
-        while not ends.is_set():
-            with lock:
-                ring.write(rng.randrange(1, 4))
-            time.sleep(0.002)
-
-    writer = threading.Thread(target=write)
-    with opened(tmp_path, keep=100) as checkpoints:
-        writer.start()
-        try:
-            for step in range(1, 16):
-                checkpoints._waits = False  # else only one checkpoint is missing
-                with lock:
-                    copies[step] = copy_of(ring)
-                    checkpoints.save(step, {"replay": ring.state()}, {})
-                reason = checkpoints.finish()
-                assert reason is None or "has written over rows" in str(reason)
-                n_missing += reason is not None
-        finally:
-            ends.set()
-            writer.join(20)
-        assert n_missing == 15 - len(checkpoints.steps())
-        for step in checkpoints.steps():
-            loaded = Ring(64, 4, width=200)
-            loaded.load(checkpoints.read(step).state["replay"])
-            check(loaded, copies[step])
-    assert 0 < n_missing < 15
-
-
 def test_run_waits_after_it_was_too_fast(tmp_path, monkeypatch):
     ring, write = ring_at(6), RingWriter.write
 
@@ -621,29 +547,27 @@ def test_later_and_half_written_checkpoints_are_removed(folder):
         assert [file.name for file in (folder / "segments").iterdir()] == ["note.txt"]
 
 
-@pytest.mark.parametrize(("kept", "number"), [("manifest.json", errno.EPERM), ("rank_0-algo", errno.EBUSY)])
-def test_an_old_file_that_cannot_be_removed_is_told_and_costs_nothing(tmp_path, monkeypatch, kept, number):
+@pytest.mark.parametrize("kept", ["manifest.json", "rank_0-algo"])
+def test_an_old_file_that_cannot_be_removed_costs_nothing_and_goes_later(tmp_path, monkeypatch, kept):
     unlink = Path.unlink
 
     def refuses(self, missing_ok=False):
         if self.name.startswith(kept) and ".tmp-" not in self.name:
-            raise OSError(number, os.strerror(number), str(self))
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(self))
         unlink(self, missing_ok=missing_ok)
 
-    steps = tuple(range(1, 12))  # after which the ring has begun anew
     with opened(tmp_path) as checkpoints:
         with monkeypatch.context() as patch:
             patch.setattr(Path, "unlink", refuses)
-            save(checkpoints, *steps)
-            assert kept in checkpoints.take_stays()
-            assert checkpoints.take_stays() == ""
+            save(checkpoints, *range(1, 12))  # after which the ring has begun anew
         assert checkpoints.steps()[:2] == [11, 10]
-        check_saved(checkpoints.read(11))
-        if kept == "manifest.json":
-            check_saved(checkpoints.read(1))
-        assert checkpoints.save(12, state_of(12, ring_at(12)), {"itr": 12}) is None
-        assert checkpoints.finish() is None
-        assert (checkpoints.steps(), checkpoints.take_stays()) == ([12, 11], "")
+        for step in checkpoints.steps():
+            check_saved(checkpoints.read(step))
+        save(checkpoints, 12)
+        assert checkpoints.steps() == [12, 11]
+        assert {file.name for file in (tmp_path / "segments").iterdir()} == named_by(tmp_path, 11) | named_by(
+            tmp_path, 12
+        )
 
 
 def test_disk_error_does_not_look_like_a_checkpoint_that_names_nothing(folder, monkeypatch):

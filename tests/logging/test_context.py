@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import errno
 import json
 import multiprocessing
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -78,16 +76,6 @@ def test_git_commit_of_the_working_directory(tmp_path, monkeypatch):
     with logger_context("data", 1):
         pass
     assert read_json(repository / "data" / "run_1", "params.json")["git_commit"] == head
-
-
-def test_run_ids_are_counted(tmp_path):
-    (tmp_path / "run_1").mkdir()
-    directories = []
-    for _ in range(3):
-        with logger_context(tmp_path) as logger:
-            directories.append(logger.directory)
-    assert directories == [tmp_path / run for run in ("run_0", "run_2", "run_3")]
-    assert read_json(tmp_path / "run_3", "params.json")["run_ID"] == 3
 
 
 @pytest.mark.parametrize("run_ID", [None, 5])
@@ -282,18 +270,20 @@ def test_file_system_without_locks_is_used_with_a_warning(tmp_path, monkeypatch)
     assert read_json(tmp_path / "run_0", "status.json")["status"] == "finished"
 
 
-@pytest.mark.parametrize("error", [None, RuntimeError("x" * 9000)])
-def test_the_outcome_is_written_on_a_full_disk_too(tmp_path, monkeypatch, error):
+def test_a_full_disk_does_not_hide_how_a_run_has_ended(tmp_path, monkeypatch):
     def full(path, content):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with contextlib.suppress(RuntimeError), logger_context(tmp_path, 0):
-        monkeypatch.setattr("rlpyt.logging.run_directory.write_json", full)
-        if error is not None:
-            raise error
-    path = tmp_path / "run_0" / "status.json"
-    assert read_json(tmp_path / "run_0", "status.json")["status"] == ("failed" if error else "finished")
-    assert path.stat().st_size < 4096, "it fits into the block that it had before"
+    def fail() -> None:
+        with logger_context(tmp_path, 0):
+            monkeypatch.setattr("rlpyt.logging.run_directory.write_json", full)
+            raise ZeroDivisionError
+
+    with (
+        pytest.warns(UserWarning, match="status.json could not be written: .*Errno 28"),
+        pytest.raises(ZeroDivisionError),
+    ):
+        fail()
 
 
 @pytest.mark.parametrize("options", [dict(resume="auto"), dict(overwrite=False, if_taken="refuse")])
@@ -315,15 +305,6 @@ def test_an_error_of_the_disk_is_not_an_empty_folder(tmp_path, monkeypatch, opti
         with pytest.raises(OSError, match="Input/output"), logger_context(tmp_path, 0, **options):
             pass
     assert manifest.exists()
-
-
-def test_checkpoints_that_cannot_be_removed_are_not_taken_for_those_of_a_new_run(tmp_path, monkeypatch):
-    place = tmp_path / "run_0" / "checkpoints" / "000000000007"
-    place.mkdir(parents=True)
-    (place / "manifest.json").write_text("{}")
-    monkeypatch.setattr("shutil.rmtree", lambda *args, **kwargs: None)
-    with pytest.raises(RunDirectoryError, match="000000000007 of an earlier run cannot be removed"):
-        logger_context(tmp_path, 0, overwrite=True).__enter__()
 
 
 def test_summary_writer_writes_events_and_changes_no_column(tmp_path):
@@ -384,33 +365,3 @@ def test_a_run_writes_through_no_link(tmp_path, name):
     ):
         pass
     assert precious.read_text() == "precious"
-
-
-def test_a_backup_by_hard_links_of_a_run_that_goes_on_stays_as_it_is(tmp_path):
-    run, backup = tmp_path / "run_0", tmp_path / "backup"
-    with logger_context(tmp_path, 0) as logger:
-        for step in (1, 2, 3):
-            logger.log(f"at {step}")
-            log_row(logger, step, x=step)
-            if step == 1:
-                shutil.copytree(run, backup, copy_function=os.link)
-    shutil.copytree(run, tmp_path / "later", copy_function=os.link)
-    with logger_context(tmp_path, 0, resume=True):
-        pass
-    assert (run / "progress.csv").read_text() == "x\n1\n2\n3\n"
-    assert (backup / "progress.csv").read_text() == "x\n1\n"
-    assert "at 3" in (run / "debug.log").read_text()
-    assert "at 2" not in (backup / "debug.log").read_text()
-
-
-def test_a_lock_with_another_name_elsewhere_leaves_that_file_as_it_is(tmp_path):
-    with logger_context(tmp_path, 0):
-        os.link(tmp_path / "run_0/run.lock", tmp_path / "backup")
-        with pytest.raises(RunDirectoryError, match="in use by pid"), logger_context(tmp_path, 0, resume=True):
-            pass
-    (tmp_path / "victim").write_text("precious")
-    (tmp_path / "run_0/run.lock").unlink()
-    os.link(tmp_path / "victim", tmp_path / "run_0/run.lock")
-    with logger_context(tmp_path, 0, resume=True):
-        pass
-    assert (tmp_path / "victim").read_text() == "precious"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
@@ -12,11 +13,10 @@ from typing import Any
 import pytest
 
 from rlpyt.logging import Logger, logger_context, read_progress
-from rlpyt.runners import MinibatchRl
-from rlpyt.runners.plan import PlanTable
+from rlpyt.runners.plan import plan_text
 from rlpyt.utils.terminal import Region, bar, can_redraw, clock, region_below_prints, sparkline
 from tests.logging.test_logger import log_row
-from tests.runners.runner_kit import make_algo, make_sampler, run, without_times
+from tests.runners.runner_kit import run, without_times
 
 
 class Screen(io.StringIO):
@@ -136,17 +136,14 @@ def test_a_forked_process_prints_around_the_region(size, monkeypatch):
     assert screen.text == "table\nof a worker"
 
 
-def test_a_terminal_of_ascii_and_one_that_is_gone(size, monkeypatch):
+def test_only_a_terminal_of_utf_8_that_is_not_dumb_is_redrawn(size, monkeypatch):
     screen = terminal(monkeypatch)
+    assert can_redraw(screen)
     screen.encoding = "ascii"
     assert not can_redraw(screen)
     screen.encoding = "utf-8"
-    assert can_redraw(screen)
-    monkeypatch.setattr(screen, "write", lambda text: (_ for _ in ()).throw(OSError("gone")))
-    Region(screen).draw(["a"])
     monkeypatch.setenv("TERM", "dumb")
     assert not can_redraw(screen)
-    screen.close()
     assert not can_redraw(None)
 
 
@@ -181,23 +178,17 @@ def test_a_run_in_a_terminal_shows_one_table_and_the_same_files(size, monkeypatc
     assert printed.count("step ") == 5
 
 
-def test_a_plan_is_drawn_by_rich_in_a_terminal_and_by_nobody_elsewhere(size, monkeypatch, tmp_path, capsys):
-    size(40)
+def test_a_plan_is_a_table_with_its_cautions_below_it():
     cautions = dict.fromkeys(("pri_eta", "x"), "not used")
-    table = PlanTable({"steps": 1000, "compile": False, "observation": "a " * 25, **cautions}, cautions)
-    head = ["plan:", "  steps        1,000"]
-    text = [*head, f"  observation  {'a ' * 24}a", "cautions:", "  pri_eta, x: not used"]
-    with monkeypatch.context() as patch, logger_context(tmp_path, 0) as logger:
-        patch.setitem(sys.modules, "rich.console", None)  # an import of it raises
-        logger.log_drawn(table.text(), table.drawn)
-    assert capsys.readouterr().out.splitlines()[1:] == text
-    lines = (tmp_path / "run_0" / "debug.log").read_text().splitlines()
-    assert [line.partition(" | ")[2] for line in lines[1:]] == text
-    screen = terminal(monkeypatch, 40)
-    Logger().log_drawn(table.text(), table.drawn)
-    shown = [line.rstrip() for line in screen.lines]
-    assert shown[:3] == [*head, f"  observation  {'a ' * 12}a"], "a long value goes on below itself"
-    assert screen.text.endswith("cautions:\n  pri_eta, x: not used")
+    text = plan_text({"steps": 1000, "compile": False, "observation": "a " * 40, **cautions}, cautions)
+    assert text.split("\n") == [
+        "plan:",
+        "  steps        1,000",
+        f"  observation  {'a ' * 31}a",
+        f"{' ' * 15}{'a ' * 7}a",
+        "cautions:",
+        "  pri_eta, x: not used",
+    ]
 
 
 def test_a_long_name_leaves_room_for_the_numbers(size, monkeypatch):
@@ -223,56 +214,32 @@ def test_the_time_left_is_that_of_the_last_rows(size, monkeypatch):
         assert "1:32 left  100 steps/s" in screen.text, "the first row was slow"
 
 
-def test_a_run_that_fails_leaves_its_table_and_the_streams(size, monkeypatch, tmp_path):
-    screen = terminal(monkeypatch)
-
-    sampler = make_sampler()
-    collect = sampler.obtain_samples
-
-    def obtain_samples(itr):
-        if itr == 5:
-            raise ValueError("stop here")
-        return collect(itr)
-
-    monkeypatch.setattr(sampler, "obtain_samples", obtain_samples)
-    with pytest.raises(ValueError, match="stop here"):
-        run(tmp_path, sampler=sampler, n_steps=200)
+def test_a_block_that_fails_leaves_its_table_and_the_streams(size, monkeypatch):
+    screen, logger = terminal(monkeypatch), Logger()
+    with contextlib.suppress(ZeroDivisionError), logger.live_table(200, 0):
+        logger.live.show_steps(100)
+        raise ZeroDivisionError
     assert sys.stdout is screen
     assert "100 of 200 steps" in screen.text
 
 
 @pytest.mark.parametrize(
-    ("verbosity", "columns", "lines"),
+    ("verbosity", "columns", "line"),
     [
-        ("lines", (), ["step 1,000: Return 1.5, 10 steps/s", "step 2,000: Return 1.5, 10 steps/s"]),
-        (
-            "lines",
-            ("Epsilon", "ReturnMax", "no"),
-            [f"step {n},000: Epsilon 0.25, ReturnMax 2, 10 steps/s" for n in (1, 2)],
-        ),
-        ("quiet", (), []),
+        ("lines", (), "step 1,000: Return 1.5, 10 steps/s"),
+        ("lines", ("Epsilon", "ReturnMax", "no"), "step 1,000: Epsilon 0.25, ReturnMax 2, 10 steps/s"),
+        ("quiet", (), None),
     ],
 )
-def test_quiet_runs_print_a_line_for_each_row_or_nothing_but_warnings(verbosity, columns, lines, tmp_path, capsys):
-    with logger_context(tmp_path, 0, verbosity=verbosity, line_columns=columns) as logger:
-        for step in (1000, 2000):
-            logger.log("text")
-            logger.record_tabular_misc_stat("Return", [1.0, 2.0])
-            log_row(logger, step, {"Diagnostics/StepsPerSecond": 10.0, "Diagnostics/Epsilon": 0.25})
+def test_quiet_runs_print_a_line_for_each_row_or_nothing_but_warnings(verbosity, columns, line, tmp_path, capsys):
+    options: dict[str, Any] = dict(verbosity=verbosity, line_columns=columns)
+    with contextlib.suppress(KeyboardInterrupt), logger_context(tmp_path, 0, **options) as logger:
+        logger.log("text")
+        logger.record_tabular_misc_stat("Return", [1.0, 2.0])
+        log_row(logger, 1000, {"Diagnostics/StepsPerSecond": 10.0, "Diagnostics/Epsilon": 0.25})
         logger.warn("look")
-    assert capsys.readouterr().out.splitlines() == [*lines, "WARNING: look"]
-    log = (tmp_path / "run_0" / "debug.log").read_text()
-    assert (log.count("| text"), log.count("| step ")) == (2, 2)
-
-
-@pytest.mark.parametrize(("verbosity", "is_shown"), [("table", True), ("lines", True), ("quiet", False)])
-def test_why_a_run_ends_or_does_nothing_is_shown_with_lines_too(verbosity, is_shown, tmp_path, capsys):
-    with pytest.raises(KeyboardInterrupt), logger_context(tmp_path, 0, verbosity=verbosity):
         raise KeyboardInterrupt
-    assert ("Interrupted by Ctrl-C" in capsys.readouterr().out) == is_shown
-    for n_steps in (40, 80, 80):  # the last one finds the run finished
-        algo, agent = make_algo("ppo")
-        runner: Any = MinibatchRl(algo, agent, make_sampler(), n_steps, seed=3, checkpoint_interval_steps=40)
-        with logger_context(tmp_path, 1, verbosity=verbosity, resume="auto"):
-            runner.train()
-    assert ("Resumed after 80 steps: the run is finished. A larger" in capsys.readouterr().out) == is_shown
+    why = f"Interrupted by Ctrl-C. What was saved stays in {tmp_path}/run_0."
+    assert capsys.readouterr().out.splitlines() == ([line, "WARNING: look", why] if line else ["WARNING: look"])
+    debug = (tmp_path / "run_0" / "debug.log").read_text()
+    assert (debug.count("| text"), debug.count("| step "), debug.count(why)) == (1, 1, 1)

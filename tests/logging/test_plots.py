@@ -19,8 +19,6 @@ def run_dir(tmp_path):
         logger.record_tabular_misc_stat("Return", returns)
         if i == 2:
             logger.record_tabular("late", "text")
-            logger.record_tabular("lossAverage", 0.5)
-            logger.record_tabular("lossStd", 0.1)
         logger.dump_tabular(100 * i)
     return tmp_path
 
@@ -32,7 +30,6 @@ def test_read_progress(run_dir):
     assert math.isnan(progress["ReturnAverage"][0])
     assert progress["ReturnAverage"][1:] == [2.0, 4.0]
     assert all(math.isnan(value) for value in progress["late"])
-    assert [math.isnan(value) for value in progress["lossAverage"]] == [True, True, False]
 
 
 def test_read_progress_of_a_row_that_is_being_written(tmp_path):
@@ -66,41 +63,35 @@ def figures(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize(
-    ("y", "n_bands", "low", "high"),
-    [("ReturnAverage", 1, 1.0, 6.0), ("lossAverage", 1, 0.4, 0.6), ("ReturnMax", 0, None, None)],
-)
-def test_plot_draws_the_numbers(run_dir, figures, y, n_bands, low, high):
-    path = plot_progress(run_dir, y=y)
+def test_plot_draws_the_numbers(run_dir, figures):
+    path = plot_progress(run_dir)
     assert path == run_dir / "learning_curve.png"
     assert path.read_bytes().startswith(b"\x89PNG")
-    [axes] = figures[0].axes
-    [line] = axes.lines
-    finite = [value for value in read_progress(run_dir)[y] if not math.isnan(value)]
-    assert list(line.get_ydata()) == finite
-    assert len(axes.collections) == n_bands
-    if n_bands:
-        ys = axes.collections[0].get_paths()[0].vertices[:, 1]
-        assert (min(ys), max(ys)) == (pytest.approx(low), pytest.approx(high))
+    plot_progress(run_dir, y="ReturnMax")
+    of_average, of_maximum = (figure.axes[0] for figure in figures)
+    assert of_average.lines[0].get_xydata().tolist() == [[100, 2], [200, 4]]
+    [band] = of_average.collections
+    ys = band.get_paths()[0].vertices[:, 1]
+    assert (min(ys), max(ys)) == (1, 6)
+    assert of_maximum.lines[0].get_xydata().tolist() == [[100, 3], [200, 6]]
+    assert not of_maximum.collections
+    assert (of_average.get_xlabel(), of_average.get_ylabel()) == ("environment steps", "ReturnAverage")
 
 
 @pytest.mark.parametrize(
-    ("params", "title"),
+    ("algo", "sampler", "title"),
     [
-        (("PPO", {"EnvCls": {"name": "gymnasium:make"}, "env_kwargs": {"id": "CartPole-v1"}}), "PPO on CartPole-v1"),
-        (("SAC", {"env_kwargs": {"domain": "cheetah", "task": "run"}}), "SAC on cheetah-run"),
-        (("DQN", {"EnvCls": {"name": "my_envs:Maze"}, "env_kwargs": None}), "DQN on Maze"),
-        ((None, None), ""),
+        ("PPO", {"EnvCls": {"name": "gymnasium:make"}, "env_kwargs": {"id": "CartPole-v1"}}, "PPO on CartPole-v1 ({})"),
+        ("SAC", {"env_kwargs": {"domain": "cheetah", "task": "run"}}, "SAC on cheetah-run ({})"),
+        ("DQN", {"EnvCls": {"name": "my_envs:Maze"}, "env_kwargs": None}, "DQN on Maze ({})"),
+        (None, None, "{}"),
     ],
 )
-def test_a_plot_says_what_was_trained_where(run_dir, figures, params, title):
-    algo, sampler = params
+def test_a_plot_says_what_was_trained_where(run_dir, figures, algo, sampler, title):
     record = {"algo": {"class": algo}, "runner": {"settings": {"sampler": {"settings": sampler}}}}
     (run_dir / "params.json").write_text(json.dumps(record))
     plot_progress(run_dir)
-    [axes] = figures[0].axes
-    assert axes.get_title() == (f"{title} ({run_dir.name})" if title else run_dir.name)
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("environment steps", "ReturnAverage")
+    assert figures[0].axes[0].get_title() == title.format(run_dir.name)
 
 
 def test_plot_errors(run_dir, monkeypatch):
@@ -141,27 +132,20 @@ def test_bar_shows_progress_and_time_left_on_a_terminal(monkeypatch):
     assert terminal.text.count(f"[{'█' * 30}] 100% | 0:10 in all") == 1
 
 
-@pytest.mark.parametrize(("total", "count"), [(0, 0), (3, 1)])
-def test_stop_completes_a_bar_of_few_or_no_counts(monkeypatch, total, count):
+def test_stop_completes_a_bar_of_no_counts(monkeypatch):
     terminal = look_at(monkeypatch)
-    bar = ProgBarCounter(total)
-    bar.update(count)
+    bar = ProgBarCounter(0)
+    bar.update(0)
     assert "in all" not in terminal.text
     bar.stop()
-    bar.update(total + 1)
+    bar.update(1)
     assert terminal.text.count("in all") == 1
 
 
-@pytest.mark.parametrize("stream", ["none", "closed", "dumb", "file"])
-def test_a_bar_without_a_terminal_is_silent(monkeypatch, tmp_path, recwarn, stream):
-    terminal = look_at(monkeypatch)
-    if stream == "dumb":
-        monkeypatch.setenv("TERM", "dumb")
-    else:
-        with open(tmp_path / "file", "w+") as file:
-            monkeypatch.setattr(sys, "stderr", {"none": None, "file": io.StringIO()}.get(stream, file))
+@pytest.mark.parametrize("stream", [None, io.StringIO()])
+def test_a_bar_without_a_terminal_is_silent(monkeypatch, stream):
+    monkeypatch.setattr(sys, "stderr", stream)
     bar = ProgBarCounter(60)
     bar.update(30)
     bar.stop()
-    assert terminal.text == ""
-    assert not recwarn.list
+    assert stream is None or stream.getvalue() == ""

@@ -97,15 +97,10 @@ def check(ring: Ring, copied: tuple[int, dict[str, np.ndarray]]) -> None:
         np.testing.assert_array_equal(array, copied[1][name])
 
 
-def on_disk(folder, writer: RingWriter, ring: Ring) -> RingOnDisk:
-    rows = ring.state()
-    state = {key: rows[key] for key in ("T", "written", "intervals")}
-    return RingOnDisk(folder, writer.segments, rows.specs(), open_rows(rows), state)
-
-
 def check_it_comes_back(folder, writer: RingWriter, ring: Ring) -> None:
-    loaded = Ring(ring.T, ring.k, ring.rows.shape[1])
-    loaded.load(on_disk(folder, writer, ring))
+    rows, loaded = ring.state(), Ring(ring.T, ring.k, ring.rows.shape[1])
+    state = {key: rows[key] for key in ("T", "written", "intervals")}
+    loaded.load(RingOnDisk(folder, writer.segments, rows.specs(), open_rows(rows), state))
     check(loaded, copy_of(ring))
 
 
@@ -123,15 +118,6 @@ def test_ring_comes_back_at_every_phase(tmp_path, writer, k, t):
         check_it_comes_back(tmp_path, writer, ring)
 
 
-@pytest.mark.parametrize("T", [1, 2, 3])
-def test_the_open_rows_of_a_small_ring_are_there_once(T):
-    ring = Ring(T)
-    for n in range(1, 6):
-        ring.write(1)
-        newest = open_rows(ring.state())["rows"][:, 0].tolist()
-        assert [row // 1000 for row in newest] == [*range(max(0, n - min(T, OPEN_ROWS)), n)]
-
-
 def test_save_writes_only_new_rows(tmp_path, writer):
     ring = Ring(64)
     ring.write(100)
@@ -145,28 +131,6 @@ def test_save_writes_only_new_rows(tmp_path, writer):
     assert [(s.first, s.end) for s in writer.segments[-2:]] == [(98, 102), (102, 103)]
     assert writer.segments[0].end > 105 - 64
     assert {name: (tmp_path / name).stat().st_mtime_ns for name in old} == old
-
-
-def test_many_short_saves_do_not_make_many_segments(tmp_path, writer, monkeypatch):
-    monkeypatch.setattr("rlpyt.logging.segments.MOST_SEGMENTS", 32)
-    ring = Ring(128)
-    for _ in range(300):
-        ring.write(1)
-        writer.write(ring.state())
-        if ring.written % 23 == 0:
-            check_it_comes_back(tmp_path, writer, ring)
-    assert len(writer.segments) <= 33
-    ends = [s.end for s in writer.segments]
-    assert [s.first for s in writer.segments][1:] == ends[:-1]
-
-
-def test_short_segment_whose_first_rows_are_gone_is_joined_from_the_oldest_row(tmp_path, writer):
-    ring = Ring(4096)
-    for t in (5, 4092):
-        ring.write(t)
-        writer.write(ring.state())
-    assert writer.segments[0].first == 1
-    check_it_comes_back(tmp_path, writer, ring)
 
 
 @pytest.mark.parametrize(("before", "after"), [(14, 13), (14, 12), (14, 11), (40, 10)])
@@ -234,7 +198,7 @@ def test_segment_of_another_length_is_refused(tmp_path, writer, change):
     file = tmp_path / writer.segments[3].file
     file.write_bytes((file.read_bytes() + b"x")[: file.stat().st_size + change])
     with pytest.raises(CheckpointError, match=file.name):
-        Ring(16).load(on_disk(tmp_path, writer, ring))
+        check_it_comes_back(tmp_path, writer, ring)
     assert len(os.listdir("/proc/self/fd")) == before, "no file is left open"
 
 
@@ -248,15 +212,6 @@ def test_large_file_is_hashed_as_it_is_written(tmp_path, monkeypatch, block):
             hashing.write(memoryview(content)[start : start + block // 3])
     assert (tmp_path / "x").read_bytes() == content
     assert hashing.sha256.hexdigest() == sha256_of(tmp_path / "x") == hashlib.sha256(content).hexdigest()
-
-
-def test_large_segment_comes_back(tmp_path, writer, monkeypatch):
-    monkeypatch.setattr(segments, "BLOCK", 1 << 12)
-    ring = Ring(16, width=1027)
-    ring.write(4)
-    writer.write(ring.state())
-    assert (tmp_path / writer.segments[0].file).stat().st_size > 2 << 12
-    check_it_comes_back(tmp_path, writer, ring)
 
 
 STEP = st.one_of(

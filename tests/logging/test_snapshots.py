@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlpyt.logging import SnapshotError, load_snapshot, replace_file, save_snapshot
+from rlpyt.logging import SnapshotError, load_snapshot, save_snapshot
 
 
 def test_content_comes_back_as_plain_data(tmp_path):
@@ -122,42 +122,30 @@ def test_code_in_a_snapshot_is_refused_and_not_run(tmp_path, save, said):
     assert not target.exists()
 
 
-def inside_itself() -> list[object]:
-    parts: list[object] = [1]
-    parts.append(parts)
-    return parts
-
-
-def ten_to_the_twelfth() -> list[object]:
-    """Return a list of ten lists of ten lists and so on, each of which stands ten times in one place."""
-    parts: list[object] = [0] * 10
-    for _ in range(11):
-        parts = [parts] * 10
-    return parts
-
-
-def outside_of_itself() -> torch.Tensor:
-    sparse = torch.sparse_coo_tensor(torch.zeros(2, 1, dtype=torch.int64), torch.ones(1), (4, 4), check_invariants=True)
-    sparse._indices()[0, 0] = 10**9
-    return sparse
-
-
-def one_number_for_a_terabyte() -> torch.Tensor:
-    return torch.zeros(1, dtype=torch.uint8).expand(10**12)
+INSIDE_ITSELF: list[object] = [1]
+INSIDE_ITSELF.append(INSIDE_ITSELF)
+TEN_TO_THE_TWELFTH: list[object] = [0] * 10
+for _ in range(11):
+    TEN_TO_THE_TWELFTH = [TEN_TO_THE_TWELFTH] * 10
+OUTSIDE_OF_ITSELF = torch.sparse_coo_tensor(
+    torch.zeros(2, 1, dtype=torch.int64), torch.ones(1), (4, 4), check_invariants=True
+)
+OUTSIDE_OF_ITSELF._indices()[0, 0] = 10**9
 
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (one_number_for_a_terabyte, "a tensor of more bytes"),
-        (inside_itself, "more parts than bytes"),
-        (ten_to_the_twelfth, "more parts than bytes"),
-        (outside_of_itself, "found index 1000000000"),
+        (torch.zeros(1, dtype=torch.uint8).expand(10**12), "a tensor of more bytes"),
+        (INSIDE_ITSELF, "more parts than bytes"),
+        (TEN_TO_THE_TWELFTH, "more parts than bytes"),
+        (OUTSIDE_OF_ITSELF, "found index 1000000000"),
     ],
+    ids=["one number for a terabyte", "inside itself", "ten to the twelfth", "outside of itself"],
 )
 def test_content_that_a_walk_would_not_leave_is_refused(tmp_path, content, what):
-    torch.save({"agent_state_dict": {"model": content()}}, tmp_path / "params.pkl")
+    torch.save({"agent_state_dict": {"model": content}}, tmp_path / "params.pkl")
     with pytest.raises(SnapshotError, match=what):
         load_snapshot(tmp_path / "params.pkl")
 
@@ -197,15 +185,6 @@ def test_flipped_bit_of_a_weight_is_found(tmp_path):
     path.write_bytes(content)
     with pytest.raises(SnapshotError, match=r"is damaged, its part .* differs from its checksum"):
         load_snapshot(path)
-
-
-def test_failed_replacement_keeps_the_old_file(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("old")
-    with pytest.raises(TypeError), replace_file(path) as file:
-        file.writelines([b"half", None])  # type: ignore[list-item]
-    assert path.read_text() == "old"
-    assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
 
 def test_disk_error_in_the_middle_is_the_error_that_is_raised(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import shutil
@@ -10,11 +9,11 @@ import subprocess
 import tempfile
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from websockets.sync.client import ClientConnection, connect
+if TYPE_CHECKING:
+    from websockets.sync.client import ClientConnection
 
 PROGRAM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -26,6 +25,8 @@ class Browser:
     """One page of a browser without a network, as a context."""
 
     def __init__(self) -> None:
+        from websockets.sync.client import connect  # here, as few tests need the package
+
         assert PROGRAM is not None
         self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         command = [PROGRAM, *OPTIONS, f"--user-data-dir={self.folder.name}", "about:blank"]
@@ -72,10 +73,6 @@ class Browser:
         while not self.evaluate(code):
             assert time.monotonic() < end, f"{code} did not become true in {seconds:g} s"
             time.sleep(0.05)
-
-    def screenshot(self, file: Path) -> None:
-        """Write what is seen as a PNG."""
-        file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
 
     def __enter__(self) -> Self:
         return self

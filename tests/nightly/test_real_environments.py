@@ -23,9 +23,8 @@ from gymnasium import spaces
 from torch import nn
 
 from rlpyt.agents import PgAgent
-from rlpyt.cli import main
 from rlpyt.cli.environment import environment
-from rlpyt.envs import EnvError, make_env, players_make_vec
+from rlpyt.envs import make_env, players_make_vec
 from rlpyt.runners import load_agent, part_from_record
 from rlpyt.runners.from_params import read_params
 from rlpyt.samplers import SerialSampler
@@ -196,16 +195,6 @@ def same(rows: Any, t: int, value: Any, space: Any, where: str) -> None:
     assert np.array_equal(rows[t].numpy(), expected), where
 
 
-@pytest.mark.parametrize("make", ["env", "parallel_env"])
-def test_several_agents_of_pettingzoo_are_refused_in_a_few_lines(make: str, folder: Path, capsys: Any) -> None:
-    pytest.importorskip("pettingzoo")
-    (folder / "several.py").write_text(f"from pettingzoo.classic.rps_v2 import {make} as make_rps\n")
-    assert main(["train", "ppo", "several:make_rps", "--smoke", "--log-dir", str(folder / "data")]) == 2
-    said = capsys.readouterr().err
-    assert "several agents" in said
-    assert len(said.strip().splitlines()) <= 4, said
-
-
 @pytest.mark.parametrize(
     ("module", "kwargs"),
     [
@@ -251,14 +240,6 @@ def test_columns_of_players_are_games_stepped_by_hand(module: str, kwargs: dict[
                 )
         t += 1
     assert (waited > 0) == ("zombies" in module)
-
-
-def test_a_vector_of_rewards_is_refused_with_the_wrapper_s_name(folder: Path) -> None:
-    pytest.importorskip("mo_gymnasium")
-    sampler = SerialSampler(gymnasium.make, {"id": "mo_gymnasium:deep-sea-treasure-v0"}, batch_T=4, batch_B=1)
-    with pytest.raises(EnvError, match="LinearReward"):
-        sampler.initialize(PgAgent(ModelCls=Blind), Run(batch_spec=sampler.batch_spec))
-    sampler.shutdown()
 
 
 def test_the_page_names_every_package(folder: Path) -> None:

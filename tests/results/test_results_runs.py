@@ -145,10 +145,6 @@ GROUPS = {
     },
     "the seed of the run in its environment": ([{f"{RUN}.env_kwargs": {"seed": i}} for i in (0, 1)], {"PPO": [0, 1]}),
     "the run_ID in its environment": ([{f"{RUN}.x": {"run_ID": f"run_{i}"}} for i in (0, 1)], {"PPO": [0, 1]}),
-    "a default that older records lack": (
-        [{}, *({f"{ALGO}.settings": {"mean_rate": x, "weight_func": None, "learning_rate": 0.001}} for x in (1, 0.5))],
-        {"PPO": [0, 1], "mean_rate=0.5": [2]},
-    ),
     "two classes of one name": (
         [{ALGO: {"class": f"{module}:PPO"}} for module in ("rlpyt.algos", "__main__")],
         {"rlpyt.algos:PPO": [0], "__main__:PPO": [1]},
@@ -156,15 +152,6 @@ GROUPS = {
     "numbers of replicas, which an affinity may give": (
         [{"plan.replicas": 2}, {}, {"plan.replicas": 4}],
         {"replicas=2": [0], "PPO": [1], "replicas=4": [2]},
-    ),
-    "one evaluation in several records": (
-        [
-            *({f"{SAMPLER}.eval_env_kwargs": {"id": "CartPole-v1"}}, {}),
-            {f"{SAMPLER}.eval_env_kwargs": None, f"{SAMPLER}.eval_env_overrides": None},
-            {f"{SAMPLER}.eval_env_kwargs": {"id": "CartPole-v1", "pay": 2}},
-            {f"{SAMPLER}.eval_env_kwargs": None, f"{SAMPLER}.eval_env_overrides": {"pay": 2}},
-        ],
-        {"eval_env_kwargs=None": [0, 1, 2], "PPO": [3, 4]},
     ),
     "the order of entries": (
         [
@@ -358,35 +345,26 @@ def test_runs_of_other_code_in_a_group_are_named(tmp_path):
     assert read_study(tmp_path).remarks == ("PPO on CartPole-v1: its runs are from 2 versions of the code",)
 
 
-def test_a_seed_that_was_started_again_counts_once(tmp_path):
-    """A script without resume leaves the rows of the run that was killed in run_0, and those of the next in run_0_1."""
-    write_run(tmp_path / "run_0", [(100, 1.0)], seed=3, status="killed")
-    write_run(tmp_path / "run_0_1", [(100, 1.0), (200, 2.0)], seed=3)
-    write_run(tmp_path / "run_1", [(100, 5.0), (200, 6.0)], seed=4)
-    study = read_study(tmp_path)
-    assert [run.name for run in study.groups[0].runs] == ["run_0_1", "run_1"]
-    assert study.remarks == (
-        "run_0 (PPO on CartPole-v1): killed",
-        "run_0 (PPO on CartPole-v1): not drawn, as a finished run has its seed or its run_ID",
-    )
-
-
 @pytest.mark.parametrize(
-    ("status", "run_ids", "drawn"),
+    ("status", "seed", "run_ids", "is_replaced"),
     [
-        ("killed", (0, 0), ["run_0_1"]),
-        ("running", (0, 0), ["run_0", "run_0_1"]),
-        ("killed", (None, None), ["run_0", "run_0_1"]),
-        ("killed", (0, 1), ["run_0", "run_0_1"]),
+        ("killed", 3, (None, None), True),
+        ("killed", 4, (0, 0), True),
+        ("running", 4, (0, 0), False),
+        ("killed", 4, (None, None), False),
+        ("killed", 4, (0, 1), False),
     ],
 )
-def test_a_start_that_drew_another_seed_replaces_the_one_that_was_killed(tmp_path, status, run_ids, drawn):
+def test_a_run_that_was_started_again_counts_once(tmp_path, status, seed, run_ids, is_replaced):
+    """A script without resume leaves the rows of the run that was killed in run_0, and those of the next in run_0_1."""
     write_run(tmp_path / "run_0", [(100, 1.0)], seed=3, status=status)
-    write_run(tmp_path / "run_0_1", [(100, 1.0), (200, 2.0)], seed=4)
+    write_run(tmp_path / "run_0_1", [(100, 1.0), (200, 2.0)], seed=seed)
     for name, run_id in zip(("run_0", "run_0_1"), run_ids, strict=True):
         change(tmp_path / name, {"logger.run_ID": run_id})
     study = read_study(tmp_path)
-    assert [run.name for run in study.groups[0].runs] == drawn
+    assert [run.name for run in study.groups[0].runs] == ["run_0", "run_0_1"][is_replaced:]
+    said = "run_0 (PPO on CartPole-v1): not drawn, as a finished run has its seed or its run_ID"
+    assert (said in study.remarks) == is_replaced
 
 
 def test_rows_from_behind_the_place_where_a_run_went_on_do_not_count(tmp_path):
@@ -442,5 +420,5 @@ def test_a_run_of_this_process(tmp_path):
     with logger_context(tmp_path, 0, log_params={"mine": 1}) as logger:
         log_row(logger, 10, {"Diagnostics/CumSteps": 10})
         [run] = find_runs(tmp_path)
-        assert (run.status, run.n_rows, run.settings) == ("running", 1, {"mine": 1})
+        assert (run.status, run.last_step, run.settings) == ("running", 10, {"mine": 1})
     assert find_runs(tmp_path)[0].status == "finished"

@@ -132,16 +132,6 @@ def test_hand_numbers():
     assert optimality_gap([[0.5, 3.0]]) == 0.25
 
 
-@pytest.mark.parametrize(
-    ("degrees", "t"), [(1, 12.706205), (2, 4.302653), (3, 3.182446), (4, 2.776445), (9, 2.262157), (30, 2.042272)]
-)
-def test_quantiles_of_student(degrees, t):
-    values = np.arange(degrees + 1.0)[:, None]
-    found = mean_interval(values)
-    error = values.std(ddof=1) / np.sqrt(len(values))
-    assert (found.high - found.point) / error == pytest.approx(t, abs=1e-6)
-
-
 def test_mean_interval_leaves_out_what_is_missing():
     nan = np.nan
     found = mean_interval([[1.0, 1.0, nan, nan], [3.0, 2.0, 5.0, nan], [5.0, nan, nan, nan]])
