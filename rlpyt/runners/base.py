@@ -32,7 +32,7 @@ from rlpyt.runners.from_params import (
 )
 from rlpyt.runners.hooks import Hook, HookCalls, check_hooks
 from rlpyt.runners.plan import log_plan
-from rlpyt.runners.record import at_default, record_of, settings_of, settings_of_all_starts, write_record
+from rlpyt.runners.record import at_default, settings_of, settings_of_all_starts, write_record
 from rlpyt.runners.replica_group import ReplicaGroup
 from rlpyt.runners.rows import Rows
 from rlpyt.runners.run_log import RunLog
@@ -219,7 +219,7 @@ class MinibatchRlBase(Settings):
         with agreement.together(step=0):
             algo.initialize(agent=self.agent, run=replace(run, env_methods=sampler.env_methods))
         agreement.share_weights(self.agent, algo)
-        log_plan(training, seed, self._rows.plan(), str(record_of(self)[0]))
+        log_plan(training, seed, self._rows.plan())
         self.initialize_logging()
         undo.callback(lambda: self._log.end_bar())  # the one that is shown then
         planned = self.agent.networks.input_description()

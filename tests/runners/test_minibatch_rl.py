@@ -25,7 +25,7 @@ from rlpyt.launching import update_config
 from rlpyt.logging import load_snapshot, logger_context
 from rlpyt.runners import AsyncRl, MinibatchRl, MinibatchRlEval, TrainingDiverged
 from rlpyt.runners import plan as plan_module
-from rlpyt.runners.plan import discount_warning, plan_of_job
+from rlpyt.runners.plan import plan_of_job
 from rlpyt.runners.run_log import divergence_hints
 from rlpyt.types import TrajInfo
 from rlpyt.utils.compute import ComputeSettings
@@ -276,7 +276,7 @@ def test_the_plan_says_what_a_job_has_given(visible, device, expected, monkeypat
 
 
 def test_cautions_stand_apart_each_once_and_warnings_are_shown_at_every_verbosity(tmp_path, capsys):
-    unused = dict(pri_alpha=0.5, pri_eta=0.5, eps_steps=1e6, discount=0.8, target_update_interval=4)
+    unused = dict(pri_alpha=0.5, pri_eta=0.5, eps_steps=1e6, target_update_interval=4)
     algo, agent = make_algo("dqn", **unused)
     runner: Any = MinibatchRl(algo, agent, make_sampler(), n_steps=100, seed=3, log_interval_steps=40)
     for verbosity in ("table", "quiet"):
@@ -285,28 +285,14 @@ def test_cautions_stand_apart_each_once_and_warnings_are_shown_at_every_verbosit
         out = capsys.readouterr().out
         log = "\n".join(line.partition(" | ")[2] for line in (tmp_path / verbosity / "run_0" / "debug.log").open())
         for text in (out, log):
-            epsilon, discount = re.findall("WARNING: (.*)", text)
+            [epsilon] = re.findall("WARNING: (.*)", text)
             assert "Set eps_steps to about 20, or raise n_steps" in epsilon
-            assert "set discount to 0.99" in discount
         assert log.count("not used") == log.count("pri_alpha, pri_eta: not used, prioritized_replay is False") == 1
         assert log.index("cautions:") > log.index("plan:")
         assert log.count("eps_steps") == 2, "in the warning alone"
         assert ("cautions:" in out) == (verbosity == "table")
         plan = json.loads((tmp_path / verbosity / "run_0" / "params.json").read_text())["plan"]
         assert plan["pri_alpha"] == "not used, prioritized_replay is False"
-
-
-@pytest.mark.parametrize(
-    ("discount", "record", "warns"),
-    [
-        (0.9, "CartPole-v1", True),
-        (0.9, "Pendulum-v1", False),
-        (0.95, "CartPole-v1", False),
-        (0.0, "CartPole-v1", False),
-    ],
-)
-def test_a_short_horizon_is_a_warning_except_of_pendulum(discount, record, warns):
-    assert (discount_warning(discount, record) is not None) == warns
 
 
 def test_a_seed_that_was_not_given_is_printed_and_repeats_the_run(tmp_path, capsys):
