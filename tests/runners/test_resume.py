@@ -323,18 +323,6 @@ def test_a_damaged_checkpoint_is_passed_over_and_the_one_before_taken(whole, tmp
     check_same(tmp_path, whole("DQN input priorities"))
 
 
-def test_a_clock_that_jumps_changes_nothing(whole, tmp_path, monkeypatch):
-    expected = whole("Rainbow")
-    looks = iter(range(10**6))
-    monkeypatch.setattr(time, "time", lambda: -1e9 * next(looks))  # back by 30 years at every look
-    stopped(tmp_path, "Rainbow", checkpoint_interval_minutes=1e3, max_time=1e3)
-    train(tmp_path, "Rainbow", checkpoint_interval_minutes=1e3, max_time=1e3)
-    check_same(tmp_path, expected)
-    times = [float(row["Diagnostics/CumTime (s)"]) for row in rows_of(tmp_path)]
-    assert times == sorted(times)
-    assert 0 <= times[0] <= times[-1] < 1e3
-
-
 # ---- what may change ----
 
 

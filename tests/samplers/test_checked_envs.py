@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
-import os
 import re
-import signal
 import time
 import warnings
 import weakref
@@ -79,37 +77,6 @@ def test_info_of_a_larger_kind_in_another_process_is_refused_and_not_cut(kind):
     with (
         running(kind, counting_agent(), OddOneOut, B=2, **options) as sampler,
         pytest.raises(WorkerError, match=r"Recording 'x' .* got 1.75.*Give an example of its largest kind"),
-    ):
-        sampler.obtain_samples(0)
-
-
-class OtherAfterDeath(CountingEnv):
-    """Kills its worker once; what is made after that has other actions.
-
-    Args:
-        marker: file that says that it was so.
-    """
-
-    def __init__(self, marker: Path) -> None:
-        super().__init__()
-        self.marker, self.is_other = marker, marker.exists()
-        if self.is_other:
-            self.action_space = spaces.Discrete(2)
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        if not self.is_other and multiprocessing.current_process().name == "rlpyt-worker-1":
-            self.marker.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().step(action)
-
-
-@pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
-def test_environments_of_a_worker_that_replaces_another_have_the_same_spaces(kind, tmp_path):
-    options: dict[str, Any] = dict(env_kwargs={"marker": tmp_path / "marker"}, restart_workers=1)
-    options["start_method"] = "forkserver"
-    with (
-        running(kind, counting_agent(), OtherAfterDeath, B=2, **options) as sampler,
-        pytest.raises(EnvError, match=r"\(environment of rank 1\): its spaces are .*Discrete\(2\)"),
     ):
         sampler.obtain_samples(0)
 

@@ -12,15 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from rlpyt.envs import AtariEnv, EnvAdapter, EnvError, info_recorder, make_env
+from rlpyt.envs import EnvAdapter, EnvError, make_env
 from rlpyt.logging import logger_context
-from rlpyt.samplers import Evaluator, SerialSampler, evaluate, evaluator
+from rlpyt.samplers import SerialSampler, evaluate, evaluator
 from rlpyt.samplers.base import specs_of
-from rlpyt.samplers.buffer import allocate_rows, example_of
-from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, quotas
-from rlpyt.samplers.parts import ListPart
+from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.samplers.states import AsBuilt
-from rlpyt.spaces import null_value
 from rlpyt.types import BatchSpec, Run
 from rlpyt.utils.compute import torch_threads
 from rlpyt.utils.seeds import Role, stream_seed
@@ -163,38 +160,6 @@ def test_after_one_that_was_cut_off_at_a_lost_life_an_evaluation_begins_with_a_n
         with running(kind, counting_agent(), EnvCls, B=1, **options) as sampler:
             results = [sampler.evaluate_agent(itr) for itr in range(3)]
         assert [[info.Length for info in result.traj_infos] for result in results] == [[9]] * 3
-
-
-@pytest.mark.parametrize("EnvCls", [LifeEnv, LifeVectorEnv])
-def test_the_new_games_are_others_in_every_environment_and_evaluation(EnvCls):
-    # Games of three lives of three steps; two games are cut off after their first life.
-    options: dict[str, Any] = dict(eval_n_envs=2, eval_max_trajectories=4, eval_max_steps=24)
-    with running(
-        "serial", counting_agent(), EnvCls, env_kwargs={"lengths": (3,)}, TrajInfoCls=RecordingTrajInfo, **options
-    ) as sampler:
-        infos = [info for itr in range(3) for info in sampler.evaluate_agent(itr).traj_infos]
-    numbers = [vars(info)["_seen"][0][0][0] for info in infos]
-    assert len(set(numbers)) == len(numbers) == 6
-
-
-def test_an_evaluation_of_a_game_cut_off_at_a_lost_life_is_followed_by_one_with_all_lives():
-    pytest.importorskip("ale_py")
-    env = make_env(AtariEnv, {"game": "breakout", "fire_on_reset": True}, rank=0)
-    agent = counting_agent()
-    agent.initialize(make_env(CountingEnv, {}).spaces)
-    example = example_of(agent, make_env(CountingEnv, {}).spaces, None)
-    observation = null_value(env.observation_space)
-    rows = allocate_rows(example._replace(env=example.env._replace(observation=observation)), 1, 1)
-    spec = FleetSpec(role=FleetRole.EVAL, EnvCls=AtariEnv, env_kwargs={}, env_ranks=[0], global_B=1, LoopCls=Evaluator)
-    envs = ListPart(spec, [env], rows, info_recorder((), {}))
-    envs.reset([SEED])
-    while not rows.terminated[0, 0]:  # the ball is lost soon, as nobody moves
-        rows.action[0] = 0
-        envs.send(0)
-        envs.recv(0)
-    assert env.env.ale.lives() == 4
-    envs.reset([SEED])
-    assert env.env.ale.lives() == 5
 
 
 def test_an_evaluation_without_end_says_so_once(monkeypatch, capsys):
@@ -447,20 +412,6 @@ def test_evaluation_without_environments_is_refused():
     for kind in ("serial", "cpu1"):
         with running(kind, counting_agent(), B=1) as sampler, pytest.raises(RuntimeError, match="eval_n_envs is 0"):
             sampler.evaluate_agent(0)
-
-
-def test_more_environments_than_episodes_are_not_built():
-    with running("serial", counting_agent(), eval_n_envs=5, eval_max_trajectories=2) as sampler:
-        result = sampler.evaluate_agent(0)
-    assert len(result.traj_infos) == 2
-
-
-@pytest.mark.parametrize(
-    ("n_envs", "n_trajectories", "expected"),
-    [(3, 7, [3, 2, 2]), (3, 3, [1, 1, 1]), (2, None, [None, None]), (4, 9, [3, 2, 2, 2])],
-)
-def test_quotas(n_envs, n_trajectories, expected):
-    assert quotas(n_envs, n_trajectories) == expected
 
 
 def test_the_amount_of_an_evaluation_is_its_episodes_or_else_its_steps():

@@ -156,9 +156,6 @@ def test_what_is_logged_of_games_with_rests_is_whole_games(kind):
         assert [t for _, t, _ in observations] == list(range(info.Length)), "steps are missing"
 
 
-# ---- random steps before the first batch ----
-
-
 # ---- state ----
 
 

@@ -243,18 +243,6 @@ def test_two_replicas_are_the_halves_of_one_sampler(kind):
                 torch.testing.assert_close(x, y[:, 2 * rank : 2 * rank + 2], rtol=1e-4, atol=1e-5)
 
 
-def test_environments_of_one_run_and_of_another_seed_differ():
-    batches = []
-    for seed in (1, 2):
-        with running("serial", random_agent(), B=4, T=12, seed=seed) as sampler:
-            batches.append(collect(sampler, 1)[0][0])
-    one, two = batches
-    assert not torch.equal(one.env.observation, two.env.observation)
-    assert not torch.equal(one.agent.action, two.agent.action)
-    assert len(set(one.env.observation[0, :, 0].tolist())) == 4
-    assert len({tuple(one.agent.action[:, b].tolist()) for b in range(4)}) == 4
-
-
 # ---- trajectories, memory ----
 
 

@@ -19,7 +19,6 @@ from rlpyt.samplers import (
     CpuSampler,
     GpuSampler,
     SerialSampler,
-    WaitResetCollector,
     evaluate,
 )
 from rlpyt.samplers.base import eval_size_of
@@ -132,14 +131,6 @@ def test_training_does_not_leave_an_evaluation_behind_that_was_alike():
     assert both.evaluation_kwargs == {"game": "b", "pay": 2}
     follows = sampler.replace(env_kwargs={"game": "b"}, eval_env_kwargs=None, eval_env_overrides={"pay": 2})
     assert follows.replace(env_kwargs={"game": "c"}).evaluation_kwargs == {"game": "c", "pay": 2}
-
-
-def test_resets_are_of_the_collector_and_not_of_the_settings():
-    sampler = make(CollectorCls=WaitResetCollector)
-    assert not sampler.resets_mid_batch
-    assert all_settings(sampler)["mid_batch_reset"]
-    assert sampler.replace(CollectorCls=None).resets_mid_batch
-    assert not make(CollectorCls=WaitResetCollector, mid_batch_reset=False).replace(CollectorCls=None).resets_mid_batch
 
 
 def test_the_parts_and_an_evaluation_are_checked_by_the_same_words():
