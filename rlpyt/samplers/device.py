@@ -13,6 +13,7 @@ from rlpyt.core import Agent, EvalResult, Remark, Sampler
 from rlpyt.envs.device_env import ENDS, DeviceEnv
 from rlpyt.logging.space_record import record_spaces
 from rlpyt.namedarraytuple import Buffer, namedarraytuple
+from rlpyt.samplers.base import whole_setting
 from rlpyt.samplers.buffer import example_of
 from rlpyt.samplers.device_collector import DeviceCollector, DeviceRows
 from rlpyt.samplers.device_statistics import DeviceStatistics
@@ -23,7 +24,7 @@ from rlpyt.spaces import MASK, choice_sizes, has_mask, null_action
 from rlpyt.types import BatchSpec, Info, Kwargs, Run, Samples, StateDict, TrajInfo, traj_info_maker
 from rlpyt.utils.arguments import own_names
 from rlpyt.utils.arrays import buffer_func, buffer_to, torchify_buffer
-from rlpyt.utils.checks import share_of, whole_number
+from rlpyt.utils.checks import share_of
 from rlpyt.utils.seeds import Role, stream_seed
 
 
@@ -74,9 +75,8 @@ class DeviceSampler(Settings, Sampler):
     """Steps of one evaluation at most, all environments together."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
-        self.batch_spec = BatchSpec(*(self._whole(name) for name in ("batch_T", "batch_B")))
+        self.batch_spec = BatchSpec(whole_setting(self, "batch_T"), whole_setting(self, "batch_B"))
         name = type(self).__name__
         if not callable(self.EnvCls):
             raise TypeError(f"{name}: EnvCls is {self.EnvCls!r:.100}; expected a callable. Give the class itself.")
@@ -90,10 +90,10 @@ class DeviceSampler(Settings, Sampler):
             )
         if self.eval_env_kwargs is not None and self.eval_env_overrides:
             raise ValueError(f"{name}: got eval_env_kwargs and eval_env_overrides; expected one. Leave one out.")
-        self._whole("eval_n_envs", 0)
+        whole_setting(self, "eval_n_envs", 0)
         for limit in ("eval_max_trajectories", "eval_max_steps"):
             if getattr(self, limit) is not None:
-                self._whole(limit)
+                whole_setting(self, limit)
         if self.eval_n_envs and self.eval_max_steps is not None and self.eval_max_steps < self._n_evaluated:
             raise ValueError(
                 f"{name}: eval_max_steps is {self.eval_max_steps}, shared by {self._n_evaluated} evaluation "
@@ -109,9 +109,6 @@ class DeviceSampler(Settings, Sampler):
     def share(self, n_replicas: int) -> Self:
         """Return a sampler for one of some replicas; see `rlpyt.core.Sampler.share`."""
         return self.replace(batch_B=share_of(type(self).__name__, "batch_B", self.batch_spec.B, n_replicas))
-
-    def _whole(self, name: str, least: int = 1) -> int:
-        return whole_number(type(self).__name__, name, getattr(self, name), least)
 
     # ---- set-up ----
 
