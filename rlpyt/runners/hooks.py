@@ -150,7 +150,6 @@ class EventHook(Hook):
     """Rows of the log from one write to the next; the first row has one."""
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot be meant, and a machine without tensorboard."""
         super().__post_init__()
         self._every = whole(self, "every_n_rows")
         self._package = optional_package("torch.utils.tensorboard", type(self).__name__, "tensorboard")
