@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import isnan
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +11,6 @@ import torch
 from gymnasium import spaces
 
 from rlpyt.algos import QpgAlgo
-from rlpyt.core import Sampler
 from rlpyt.runners import AsyncRl, AsyncRlEval, MinibatchRl, MinibatchRlEval, compute_choice
 from rlpyt.samplers import SerialSampler, background
 from rlpyt.samplers.background import ProcessSettings, acting_device
@@ -90,16 +88,6 @@ def test_the_columns_tell_who_waited_and_how_old_the_data_are(tmp_path):
     assert not runner.sampler.running
 
 
-def test_ages_that_fall_again_are_all_seen():
-    coupling = Coupling()
-    for _ in range(2):
-        for age in (2, 4, 0, 3, 1):
-            coupling.ages.append(age)
-        columns = coupling.take()
-        assert [columns[f"DataAge{name}"] for name in ("Min", "Mean", "Max")] == [0, 2, 4]
-    assert isnan(coupling.take()["DataAgeMin"])
-
-
 def test_the_glossary_has_the_columns():
     [table] = [t for t in tables(ROOT / "docs" / "reference" / "glossary.md") if t[0][0] == "column"]
     told = [name for row in table[1:] if quoted(row[2]) == ["AsyncRl"] for name in quoted(row[0])]
@@ -138,15 +126,6 @@ def test_learners_that_cannot_be_are_refused(settings, text):
 def test_a_lag_as_long_as_the_run_is_told(tmp_path, capsys):
     run(tmp_path, "ppo", make_sampler(), AsyncRl, n_steps=40, lag=2)
     assert "WARNING: lag is 2 and the run has 2 iterations" in capsys.readouterr().out
-
-
-def test_a_sampler_that_cannot_move_is_refused(monkeypatch):
-    class Bare(Sampler):
-        pass
-
-    monkeypatch.setattr(Bare, "__abstractmethods__", frozenset())
-    with pytest.raises(TypeError, match=r"Bare cannot run in a process of its own; expected .*BaseSampler"):
-        Bare().in_background()  # type: ignore[abstract]
 
 
 def test_threads_leave_the_cores_of_the_sampler_free(monkeypatch, tmp_path):

@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from rlpyt.algos import PPO
-from rlpyt.logging import load_snapshot
 from rlpyt.runners import MinibatchRl, SyncRl
 from rlpyt.utils import processes
 from rlpyt.utils.affinity import dealt_cpus
@@ -23,10 +22,8 @@ from rlpyt.utils.board import Peer
 from rlpyt.utils.processes import available_cores, available_cpus
 from rlpyt.utils.worker_main import CORES
 from tests.runners.runner_kit import (
-    header_of,
     make_algo,
     make_sampler,
-    nightly,
     rows_of,
     run,
 )
@@ -77,19 +74,6 @@ def notes_of(tmp_path: Path, n: int = 2, **kwargs: Any) -> list[dict[str, Any]]:
 
     run(tmp_path, Runner=Noted, **{"n_steps": 80, **kwargs})
     return [json.loads((tmp_path / f"note_{rank}").read_text()) for rank in range(n)]
-
-
-@pytest.mark.parametrize(("name", "kind"), [("ppo", "cpu2"), nightly("dqn", "serial"), nightly("ppo lstm", "gpu2")])
-def test_replicas_train_one_agent_and_write_one_log(name, kind, tmp_path):
-    runner = run(tmp_path, name, make_sampler(kind), Runner=SyncRl, n_replicas=2, n_steps=160, log_interval_steps=80)
-    rows = rows_of(tmp_path)
-    assert [row["Diagnostics/CumSteps"] for row in rows] == ["80", "160"]
-    assert [int(row["Diagnostics/Iteration"]) for row in rows] == [2, 4]  # of 20 rows in each replica
-    run(tmp_path / "alone", name, make_sampler(kind), n_steps=80)
-    assert header_of(tmp_path) == header_of(tmp_path / "alone")
-    snapshot = load_snapshot(tmp_path / "run_0" / "params.pkl")
-    for key, value in runner.agent.state_dict()["model"].items():
-        assert torch.equal(snapshot["agent_state_dict"]["model"][key], value)
 
 
 def test_both_reductions_and_a_second_run_give_the_same(tmp_path):

@@ -586,6 +586,7 @@ def test_environments_are_closed_and_shared_out() -> None:
 
 # ---- learning ----
 
+
 QUICK: dict[str, Any] = dict(learning_rate=1e-2, gae_lambda=0.95, epochs=8, ratio_clip=0.2, linear_lr_schedule=False)
 
 LEARNS: dict[str, Any] = {

@@ -14,11 +14,8 @@ import torch
 
 from rlpyt.envs import EnvAdapter, EnvError, make_env
 from rlpyt.logging import logger_context
-from rlpyt.samplers import SerialSampler, evaluate, evaluator
-from rlpyt.samplers.base import specs_of
-from rlpyt.samplers.fleet_spec import FleetRole
+from rlpyt.samplers import evaluate, evaluator
 from rlpyt.samplers.states import AsBuilt
-from rlpyt.types import BatchSpec, Run
 from rlpyt.utils.compute import torch_threads
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.pairs import others_nightly
@@ -27,6 +24,7 @@ from tests.samplers.sampler_kit import (
     SAMPLERS,
     TWO_OF_EACH,
     assert_equal_batches,
+    batches_of,
     collect,
     counting_agent,
     in_order,
@@ -132,27 +130,9 @@ def test_after_one_that_was_cut_off_an_evaluation_begins_with_new_episodes(kind)
             assert action == observation[2] % N_ACTIONS, "the first action looked back into another episode"
 
 
-class OldLifeEnv:
-    """`LifeEnv` through the old interface, where a lost life asks for no reset, and a reset begins a game."""
-
-    def __init__(self) -> None:
-        self.inner = LifeEnv()
-        self.observation_space, self.action_space = self.inner.observation_space, self.inner.action_space
-
-    def reset(self) -> Any:
-        self.inner.lost_life = False
-        return self.inner.reset()[0]
-
-    def step(self, action: Any) -> Any:
-        if self.inner.lost_life:
-            self.inner.reset()
-        observation, reward, terminated, truncated, info = self.inner.step(action)
-        return observation, reward, terminated or truncated, {**info, "TimeLimit.truncated": truncated}
-
-
 @pytest.mark.parametrize(
     ("kind", "EnvCls"),
-    [("serial", LifeEnv), ("cpu1", LifeEnv), ("gpu1", LifeEnv), ("serial", OldLifeEnv), ("serial", LifeVectorEnv)],
+    [("serial", LifeEnv), ("cpu1", LifeEnv), ("gpu1", LifeEnv), ("serial", LifeVectorEnv)],
 )
 def test_after_one_that_was_cut_off_at_a_lost_life_an_evaluation_begins_with_a_new_game(kind, EnvCls):
     for first_life in (2, 3, 4):  # one of which is that of the environment
@@ -223,8 +203,7 @@ AROUND_EVALUATIONS = [
 def test_training_goes_on_as_if_there_had_been_no_evaluation(kind, recurrent, EnvCls, waits):
     options: dict[str, Any] = dict(T=4, B=3, max_decorrelation_steps=3, bootstrap_value=True, mid_batch_reset=not waits)
     options |= dict(eval_n_envs=2, eval_max_trajectories=5)
-    with running(kind, random_agent(recurrent), EnvCls, **options) as sampler:
-        without = collect(sampler, 4)
+    without = batches_of(4, kind, random_agent(recurrent), EnvCls, **options)
     with running(kind, random_agent(recurrent), EnvCls, **options) as sampler:
         sampler.evaluate_agent(0)
         with_evaluation = []
@@ -412,14 +391,6 @@ def test_evaluation_without_environments_is_refused():
     for kind in ("serial", "cpu1"):
         with running(kind, counting_agent(), B=1) as sampler, pytest.raises(RuntimeError, match="eval_n_envs is 0"):
             sampler.evaluate_agent(0)
-
-
-def test_the_amount_of_an_evaluation_is_its_episodes_or_else_its_steps():
-    made: dict[str, Any] = dict(batch_T=4, batch_B=2, eval_n_envs=2)
-    run = Run(batch_spec=BatchSpec(4, 2))
-    for limits, expected in ((dict(eval_max_trajectories=5, eval_max_steps=60), 5), (dict(eval_max_steps=60), 60)):
-        specs = specs_of(SerialSampler(CountingEnv, {}, **{**made, **limits}), run)
-        assert specs[FleetRole.EVAL].amount == expected
 
 
 def test_evaluation_uses_the_weights_as_they_are_now():

@@ -398,11 +398,6 @@ def test_the_loss_after_the_last_restart_ends_the_run(kind):
         assert {loss.restart for loss in Checker(kind, batches[:-1]).losses} <= {1, 2}
 
 
-def test_no_column_counts_restarts_where_none_is_allowed():
-    with restarting("gpu2", counting_agent(), CountingEnv, restart_workers=0) as sampler:
-        assert sampler.diagnostics() == {}
-
-
 @pytest.mark.parametrize("kind", ["cpu2", nightly("gpu2")])
 def test_a_loss_is_in_the_log(kind, tmp_path):
     with (
