@@ -6,7 +6,6 @@ import gc
 import json
 import re
 import signal
-import threading
 import weakref
 from dataclasses import dataclass
 from itertools import takewhile
@@ -183,20 +182,6 @@ def test_the_column_of_the_mean_epsilon_may_be_left_out(tmp_path):
     assert agent.mean_epsilon(0.5, 3) == pytest.approx(0.5 + 0.5 * (0.001 + 0.01 + 0.1) / 3)
     run(tmp_path, (make_algo("dqn", eps_steps=1e6)[0], WithoutEpsilon(model_kwargs={"hidden_sizes": 8})))
     assert "Diagnostics/Epsilon" not in header_of(tmp_path)
-
-
-class Late(TrajInfo):
-    """A statistic that not every trajectory has."""
-
-    def terminate(self, observation: Any) -> TrajInfo:
-        if self.Length == 1:
-            self.Long = 1.0
-        return self
-
-
-def test_a_statistic_that_some_trajectories_lack_does_not_end_the_run(tmp_path):
-    run(tmp_path, "ppo", make_sampler(TrajInfoCls=Late))
-    assert float(rows_of(tmp_path)[-1]["LongAverage"]) == 1.0
 
 
 class Solved(CountingEnv):
@@ -496,23 +481,6 @@ def test_the_handler_of_sigterm_is_put_back(tmp_path):
     with pytest.raises(ValueError, match="minibatches"):
         run(tmp_path / "b", make_algo("ppo", minibatches=3))
     assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_training_runs_in_a_thread(tmp_path):
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            run(tmp_path, "ppo", make_sampler("cpu2"))
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join(60)
-    assert not thread.is_alive()
-    assert not errors
-    assert len(rows_of(tmp_path)) == 3
 
 
 def test_without_a_logger_context_the_console_is_all(capsys):

@@ -14,7 +14,6 @@ import psutil
 import pytest
 import torch
 
-from rlpyt.algos import PPO
 from rlpyt.runners import MinibatchRl, SyncRl
 from rlpyt.utils import processes
 from rlpyt.utils.affinity import dealt_cpus
@@ -173,16 +172,6 @@ def test_cores_are_dealt():
 def test_settings_that_cannot_be_meant_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         SyncRl(*make_algo("ppo"), make_sampler(), n_steps=100, **settings)
-
-
-def test_a_replica_that_is_alone_needs_no_share():
-    class Whole(PPO):
-        def share(self, n_replicas: int) -> Any:
-            raise TypeError("it is not divided")
-
-    algo, agent = Whole(minibatches=2), make_algo("ppo")[1]
-    runner: Any = SyncRl(algo, agent, make_sampler(), n_steps=100, n_replicas=1, batch_sizes="global")
-    assert runner._group.share_of(algo, runner.sampler) == (algo, runner.sampler)
 
 
 @pytest.mark.parametrize("n_cores", [1, 2])

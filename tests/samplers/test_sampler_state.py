@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from copy import copy, deepcopy
-from pathlib import Path
 from typing import Any, ClassVar
 
 import cloudpickle
@@ -112,33 +111,32 @@ class Simulated(gymnasium.Env[Any, Any]):
 
     Args:
         where: "handle" of a library's memory, in which every environment has a place; "global", in which all share one;
-            "file"; or "numpy", whose global generator is drawn from.
-        path: of the file.
+            or "numpy", whose global generator is drawn from.
     """
 
     library: ClassVar[dict[int, float]] = {}
     opened: ClassVar[list[Any]] = []
     made = 0
 
-    def __init__(self, where: str = "handle", path: str = "", at_most: int = 1000) -> None:
+    def __init__(self, where: str = "handle", at_most: int = 1000) -> None:
         self.observation_space = spaces.Box(-1000, 1000, (1,), np.float64)
         self.action_space = spaces.Discrete(2)
         if len(self.opened) >= at_most:
             raise OSError("the simulator is in use")
         self.opened.append(self)
         Simulated.made += 1
-        self.where, self.path = where, path
+        self.where = where
         self.client = len(self.library) if where == "handle" else 0
         self.library[self.client] = 0.0
         self.t = 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self.write(0.0)
+        self.library[self.client] = 0.0
         self.t = 0
         return self.observe(), {}
 
     def step(self, action: Any) -> Any:
-        self.write(self.read() + 1 + action)
+        self.library[self.client] += 1 + action
         self.t += 1
         return self.observe(), 1.0, False, self.t == 4, {}
 
@@ -147,16 +145,8 @@ class Simulated(gymnasium.Env[Any, Any]):
         if self.where == "handle":
             del self.library[self.client]
 
-    def read(self) -> float:
-        return float(Path(self.path).read_text()) if self.where == "file" else self.library[self.client]
-
-    def write(self, value: float) -> None:
-        if self.where == "file":
-            Path(self.path).write_text(str(value))
-        self.library[self.client] = value
-
     def observe(self) -> Any:
-        return np.array([np.random.random() if self.where == "numpy" else self.read()])
+        return np.array([np.random.random() if self.where == "numpy" else self.library[self.client]])
 
 
 @pytest.fixture
@@ -167,11 +157,11 @@ def simulated():
 
 @pytest.mark.parametrize(
     ("where", "kind"),
-    [(where, "serial") for where in ("handle", "global", "file", "numpy")] + [("handle", "cpu1"), ("handle", "gpu1")],
+    [(where, "serial") for where in ("handle", "global", "numpy")] + [("handle", "cpu1"), ("handle", "gpu1")],
 )
-def test_half_of_a_state_is_no_state(where, kind, simulated, tmp_path):
+def test_half_of_a_state_is_no_state(where, kind, simulated):
     """It can be read, and would be loaded over a fresh simulation without a word."""
-    options: dict[str, Any] = {"env_kwargs": {"where": where, "path": str(tmp_path / "state")}, "B": 1, "T": 6}
+    options: dict[str, Any] = {"env_kwargs": {"where": where}, "B": 1, "T": 6}
     with running(kind, random_agent(), simulated, **options) as sampler:
         why = sampler.why_no_state()
         collect(sampler, 2)
