@@ -184,6 +184,20 @@ def test_the_column_of_the_mean_epsilon_may_be_left_out(tmp_path):
     assert "Diagnostics/Epsilon" not in header_of(tmp_path)
 
 
+class Late(TrajInfo):
+    """A statistic that not every trajectory has."""
+
+    def terminate(self, observation: Any) -> TrajInfo:
+        if self.Length == 1:
+            self.Long = 1.0
+        return self
+
+
+def test_a_statistic_that_some_trajectories_lack_does_not_end_the_run(tmp_path):
+    run(tmp_path, "ppo", make_sampler(TrajInfoCls=Late))
+    assert float(rows_of(tmp_path)[-1]["LongAverage"]) == 1.0
+
+
 class Solved(CountingEnv):
     """Says at every step whether the task is done: at the ends that are terminated."""
 
