@@ -104,7 +104,6 @@ def _agent(reader: Reader, record: Json, state: StateDict, changes: Mapping[str,
 
 
 def _spaces(reader: Reader, recorded: Json, directory: Path) -> EnvSpaces:
-    """Return the spaces that the run has recorded."""
     recorded = recorded if isinstance(recorded, dict) else {"unrecorded": "there is no entry of them"}
     what = unrecorded_in(recorded)
     if what is not None:

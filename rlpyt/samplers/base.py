@@ -318,7 +318,6 @@ def threads_of(sampler: BaseSampler) -> int | None:
 
 
 def _check_settings(sampler: BaseSampler) -> None:
-    """Check the settings."""
     name = type(sampler).__name__
 
     def check_kind(setting: str, holds: Callable[[Any], bool], expected: str) -> None:
@@ -453,7 +452,6 @@ def _make_example(agent: Agent, check: Check, spec: FleetSpec) -> Samples:
 
 
 def _allocate(sampler: BaseSampler, example: Samples, specs: Specs, run: Run) -> dict[FleetRole, Rows]:
-    """Allocate the rows of every fleet."""
     workers_write = sampler._workers is not None
     train = allocate_rows(
         example,
