@@ -103,8 +103,7 @@ class DeviceSampler(Settings, Sampler):
         self._open: list[DeviceEnv] = []
         self._training: DeviceCollector | None = None
         self._evaluation: DeviceCollector | None = None
-        self._device_is_checked = False
-        self._estimated_before, self._next_itr = 0, 0
+        self._next_itr = 0
 
     def share(self, n_replicas: int) -> Self:
         """Return a sampler for one of some replicas; see `rlpyt.core.Sampler.share`."""
@@ -116,7 +115,7 @@ class DeviceSampler(Settings, Sampler):
         """Build the environments and take a step, initialise the agent, allocate the rows; return one as an example."""
         self.shutdown()
         self._run = run = run or Run(batch_spec=self.batch_spec, final_rows=False)
-        B, self._device_is_checked = self.batch_spec.B, False
+        B = self.batch_spec.B
         env = DeviceEnv(self.EnvCls, self.env_kwargs, B, self.ends)
         self._open.append(env)
         # One step of all, by which mistakes show before anything is built on them.
@@ -199,8 +198,7 @@ class DeviceSampler(Settings, Sampler):
             ValueError: if the agent is on another device.
         """
         collector = self._running()
-        if not self._device_is_checked:
-            self._check_device(collector)
+        self._check_device(collector)
         self._next_itr = itr + 1
         collector.actor.begin(itr)
         return collector.samples, collector.collect(itr)
@@ -253,7 +251,6 @@ class DeviceSampler(Settings, Sampler):
                 f"{type(self).__name__}: the agent is on {here} and {env.name} on {env.device}; expected one device. "
                 f'Give the runner settings=ComputeSettings(device="{env.device}"), or env_kwargs the other device.'
             )
-        self._device_is_checked = True
 
     # ---- what it tells ----
 
@@ -281,8 +278,7 @@ class DeviceSampler(Settings, Sampler):
         collector = self._running()
         numbers = collector.statistics.log.take()
         if collector.env.ends.estimated:
-            numbers["EstimatedFinals"] = collector.n_estimated - self._estimated_before
-            self._estimated_before = collector.n_estimated
+            numbers["EstimatedFinals"], collector.n_estimated = collector.n_estimated, 0
         return numbers
 
     # ---- state ----
