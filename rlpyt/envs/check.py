@@ -39,7 +39,6 @@ class EnvExamples(NamedTuple):
         info: zeros of every numeric field of fixed shape that `step` gave in `info`, by name.
         ignored_info: names of the other fields.
         advice: what the user should know of it, texts by what they are about.
-        step_seconds: mean time of a step.
     """
 
     spaces: EnvSpaces
@@ -49,7 +48,6 @@ class EnvExamples(NamedTuple):
     info: dict[str, np.ndarray]
     ignored_info: tuple[str, ...]
     advice: dict[str, str]
-    step_seconds: float
 
 
 Seen: TypeAlias = tuple[str, Buffer]
@@ -132,7 +130,6 @@ class _Plays(Generic[AnyEnv]):
         self.env: AnyEnv = env
         self.advice = advice
         self._infos: list[dict[str, Any]] = []
-        self._seconds: list[float] = []
         self._unfit: set[str] = set()  # fields of info that are no numbers, whatever their parts are
         for text in image_advice(env.observation_space):
             advice[text] = f"{env.name}: {text}"
@@ -149,9 +146,7 @@ class _Plays(Generic[AnyEnv]):
     def steps(self, actions: Iterable[Buffer]) -> Iterator[Seen]:
         assert isinstance(self.env, EnvAdapter)
         for t, action in enumerate(actions, 1):
-            start = time.perf_counter()
             observation, reward, terminated, truncated, info = self.env.step(self.env.masks.legal(action))
-            self._seconds.append(time.perf_counter() - start)
             self._infos.append(dict(info))
             yield f"step {t}", (self.seen(observation), reward, terminated, truncated)
             if terminated or truncated:
@@ -172,7 +167,6 @@ class _Plays(Generic[AnyEnv]):
             {key: value for key, value in examples.items() if key not in self._unfit},
             (*ignored, *(key for key in examples if key in self._unfit)),
             self.advice,
-            sum(self._seconds) / max(1, len(self._seconds)),
         )
 
 
@@ -185,10 +179,8 @@ class _VectorPlays(_Plays[VectorEnvAdapter]):
         env = self.env
         ended = np.zeros(env.n, bool)
         for t, action in enumerate(actions, 1):
-            start = time.perf_counter()
             env.send(env.masks.legal(action))
             observation, reward, terminated, truncated, info = env.recv()
-            self._seconds.append(time.perf_counter() - start)
             info = {key: copy.copy(value) for key, value in info.items()}
             self._infos += [info_at(info, b, env.n) for b in np.flatnonzero(~ended).tolist()]
             # gymnasium makes arrays of objects of lists: each is an array of numbers, the batch of them is not.

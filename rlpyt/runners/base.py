@@ -32,7 +32,7 @@ from rlpyt.runners.from_params import (
 )
 from rlpyt.runners.hooks import Hook, HookCalls, check_hooks
 from rlpyt.runners.plan import log_plan
-from rlpyt.runners.record import at_default, record_of, settings_of, settings_of_all_starts, write_record
+from rlpyt.runners.record import at_default, settings_of, settings_of_all_starts, write_record
 from rlpyt.runners.replica_group import ReplicaGroup
 from rlpyt.runners.rows import Rows
 from rlpyt.runners.run_log import RunLog
@@ -170,15 +170,7 @@ class MinibatchRlBase(Settings):
         self._hook_calls = HookCalls(self.hooks, self)
         self._rows = self._make_rows()
         manifest = self._open_checkpoints()
-        draws_seed = self.given_seed is None
-        seed = agreement.broadcast(manifest["seed"] if manifest and draws_seed else self.seed)
-        assert seed is not None  # one was drawn
-        settings = {**settings_of_all_starts(self, replicas.world_size), "seed": seed}
-        if manifest is not None:
-            for change in check_same(manifest["settings"], settings, at_default(self)):
-                self.logger.log(f"Changed since the checkpoint: {change}.")
-        if draws_seed:
-            self.seed = seed
+        seed, settings = _agree_on_settings(self, manifest)
         set_seed(seed, replicas.rank)
         undo.callback(torch.set_num_threads, torch.get_num_threads())
         # Until they are known: a larger OpenMP team costs more than it gives, and weights are drawn as by one thread.
@@ -187,23 +179,7 @@ class MinibatchRlBase(Settings):
         interval = max(1, int(min(n_itr, self.log_interval_steps / self.steps_per_itr)))
         self.log_interval_itrs = training.log_interval_itrs = interval
         write_record(self, self.logger)
-        if replicas.world_size > 1:
-            agreement.check_settings({**settings_of(self), "seed": self.given_seed})
-        run = Run(
-            batch_spec=sampler.batch_spec,
-            n_itr=n_itr,
-            seed=seed,
-            replicas=replicas,
-            lock=self._collecting.lock,
-            mid_batch_reset=sampler.resets_mid_batch,
-            final_rows=sampler.final_rows,
-            bootstrap_value=algo.bootstrap_value,
-            bootstrap_inputs=algo.bootstrap_inputs,
-            traj_info_kwargs=self.get_traj_info_kwargs(),
-            affinity=self._group.affinity() or {},
-            eval_beside=self._rows.beside,
-            saves_state=self._checkpoints is not None,
-        )
+        run = _facts_of(self, seed)
         run = replace(run, example=sampler.initialize(agent=self.agent, run=run))
         _check_parameters(self.agent.parameters(), type(self.agent).__name__)
         self._rows.start(run, undo)
@@ -219,13 +195,11 @@ class MinibatchRlBase(Settings):
         with agreement.together(step=0):
             algo.initialize(agent=self.agent, run=replace(run, env_methods=sampler.env_methods))
         agreement.share_weights(self.agent, algo)
-        log_plan(training, seed, self._rows.plan(), str(record_of(self)[0]))
+        log_plan(training, seed, self._rows.plan())
         self.initialize_logging()
         undo.callback(lambda: self._log.end_bar())  # the one that is shown then
         planned = self.agent.networks.input_description()
-        self.first_itr = 0
-        if self._checkpoints is not None:
-            self.first_itr = self._checkpoints.go_on(manifest, settings)
+        self.first_itr = 0 if self._checkpoints is None else self._checkpoints.go_on(manifest, settings)
         if (reading := self.agent.networks.input_description()) != planned:
             self.logger.log(
                 f"The weights of the checkpoint go on with what they were trained on: observation {reading}"
@@ -423,6 +397,42 @@ def _running(runner: MinibatchRlBase) -> Iterator[Agreement]:
                 yield runner._group.agreement
         finally:
             runner.shutdown()
+
+
+def _agree_on_settings(runner: MinibatchRlBase, manifest: Mapping[str, Any] | None) -> tuple[int, dict[str, object]]:
+    """Return the seed and the settings of a run, the same in all replicas and starts; the runner gets a drawn seed."""
+    draws_seed, agreement = runner.given_seed is None, runner._group.agreement
+    seed = agreement.broadcast(manifest["seed"] if manifest and draws_seed else runner.seed)
+    assert seed is not None  # one was drawn
+    settings = {**settings_of_all_starts(runner, runner.replicas.world_size), "seed": seed}
+    if manifest is not None:
+        for change in check_same(manifest["settings"], settings, at_default(runner)):
+            runner.logger.log(f"Changed since the checkpoint: {change}.")
+    if draws_seed:
+        runner.seed = seed
+    if runner.replicas.world_size > 1:
+        agreement.check_settings({**settings_of(runner), "seed": runner.given_seed})
+    return seed, settings
+
+
+def _facts_of(runner: MinibatchRlBase, seed: int) -> Run:
+    """Return the facts of a run that are known before its sampler is initialised."""
+    algo, sampler = runner.training.algo, runner.training.sampler
+    return Run(
+        batch_spec=sampler.batch_spec,
+        n_itr=runner.n_itr,
+        seed=seed,
+        replicas=runner.replicas,
+        lock=runner._collecting.lock,
+        mid_batch_reset=sampler.resets_mid_batch,
+        final_rows=sampler.final_rows,
+        bootstrap_value=algo.bootstrap_value,
+        bootstrap_inputs=algo.bootstrap_inputs,
+        traj_info_kwargs=runner.get_traj_info_kwargs(),
+        affinity=runner._group.affinity() or {},
+        eval_beside=runner._rows.beside,
+        saves_state=runner._checkpoints is not None,
+    )
 
 
 def _check_final_rows(algo: Algorithm[Agent], sampler: Sampler) -> None:

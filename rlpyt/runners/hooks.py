@@ -150,7 +150,6 @@ class EventHook(Hook):
     """Rows of the log from one write to the next; the first row has one."""
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot be meant, and a machine without tensorboard."""
         super().__post_init__()
         self._every = whole(self, "every_n_rows")
         self._package = optional_package("torch.utils.tensorboard", type(self).__name__, "tensorboard")
@@ -192,7 +191,7 @@ class EventHook(Hook):
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned."""
-        self._n_rows = state_dict.get("n_rows", 0)  # older checkpoints have none
+        self._n_rows = state_dict["n_rows"]
 
 
 @dataclass(eq=False)

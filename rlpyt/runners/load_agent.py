@@ -70,14 +70,7 @@ def load_agent(
     reader = Reader(known, trusted, "load_agent")
     found = _find(directory, snapshot)  # first: a run that has failed has neither weights nor spaces
     spaces = env_spaces or _spaces(reader, params.get("spaces"), directory)
-    record = params["runner"]["settings"].get("agent")
-    recorded = record.get("settings") if isinstance(record, dict) else None
-    # An agent that began with given weights acts by them before its first update.
-    given = [name for name, x in recorded.items() if x == _WEIGHTS] if isinstance(recorded, dict) else []
-    weights = {name: found.state if name == "initial_model_state_dict" else None for name in given}
-    agent = reader.part(record if isinstance(record, Mapping) else {}, "", {**weights, **changes})
-    if not isinstance(agent, Agent):
-        raise RecordError(f"load_agent: {directory} has the record of a {type(agent).__name__}; expected an agent's.")
+    agent = _agent(reader, params["runner"]["settings"].get("agent"), found.state, changes)
     try:
         agent.initialize(spaces)
     except Exception as error:  # of a model, whose settings the record has
@@ -97,8 +90,20 @@ def load_agent(
     return agent
 
 
+def _agent(reader: Reader, record: Json, state: StateDict, changes: Mapping[str, object]) -> Agent:
+    """Return the agent of a record, which is not initialised."""
+    record = record if isinstance(record, dict) else {}
+    settings = record.get("settings")
+    # An agent that began with given weights acts by them before its first update.
+    given = [name for name, x in settings.items() if x == _WEIGHTS] if isinstance(settings, dict) else []
+    weights = {name: state if name == "initial_model_state_dict" else None for name in given}
+    agent = reader.part(record, "", {**weights, **changes})
+    if not isinstance(agent, Agent):
+        raise RecordError(f"load_agent: the record of the agent is that of a {type(agent).__name__}; expected one.")
+    return agent
+
+
 def _spaces(reader: Reader, recorded: Json, directory: Path) -> EnvSpaces:
-    """Return the spaces that the run has recorded."""
     recorded = recorded if isinstance(recorded, dict) else {"unrecorded": "there is no entry of them"}
     what = unrecorded_in(recorded)
     if what is not None:

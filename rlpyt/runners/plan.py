@@ -14,9 +14,6 @@ from rlpyt.utils.slurm_job import job_name, visible_gpus
 _OF_EACH = ("batch", "rows an update", "replay rows", "replay bytes", "workers", "cores")
 _WIDTH = 79  # of a line, for the narrowest terminals that are common
 
-_SHORT = 0.9
-"""Discount from which down a run is warned of it: rewards 44 steps ahead count one hundredth."""
-
 
 def plan_of_job(device: str) -> dict[str, object]:
     """Return what the plan says of the cores and GPUs that a job system has given to this process, if one has."""
@@ -28,7 +25,7 @@ def plan_of_job(device: str) -> dict[str, object]:
     return {"cores": f"{available_cores()} ({job})", **({"GPUs": given} if gpus else {})}
 
 
-def log_plan(training: Training, seed: int, evaluation: Mapping[str, object], record: str) -> None:
+def log_plan(training: Training, seed: int, evaluation: Mapping[str, object]) -> None:
     """Log what will be done, before it is done: the plan, cautions below it, and warnings; keep it in params.json."""
     algo, agent, sampler = training.algo, training.agent, training.sampler
     of_algo = algo.plan()
@@ -53,7 +50,7 @@ def log_plan(training: Training, seed: int, evaluation: Mapping[str, object], re
         named = {f"{name} of each replica" if name in _OF_EACH else name: value for name, value in plan.items()}
         plan = {"replicas": n, **of_all, **named}
     training.logger.log(plan_text(plan, {name: text for name, text in of_algo.items() if isinstance(text, Remark)}))
-    for warning in filter(None, [*warnings, discount_warning(algo.discount, record)]):
+    for warning in warnings:
         training.logger.warn_once(warning, warning)
     given = {"class": type(algo).__name__, **hyper_parameters(algo)}
     training.logger.record_params({"plan": plan, "algo": given, "compute": training.compute.as_dict()})
@@ -79,17 +76,3 @@ def plan_text(plan: Mapping[str, object], cautions: Mapping[str, str]) -> str:
 
 def _wrapped(line: str, indent: int) -> str:
     return textwrap.fill(line, _WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False)
-
-
-def discount_warning(discount: object, record: str) -> str | None:
-    """Return a warning of a discount that few environments are learned with; None where there is nothing to say.
-
-    Nothing is said of a schedule, nor of 0, which means one step. The record names the environment: Pendulum is learned
-    with 0.9.
-    """
-    if not isinstance(discount, float | int) or not 0 < discount <= _SHORT or "pendulum" in record.lower():
-        return None
-    return (
-        f"discount is {discount:g}, with which the agent looks about {1 / (1 - discount):.0f} steps ahead "
-        "(1 / (1 - discount)). Unless its episodes are as short as that, set discount to 0.99."
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,8 +12,8 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from rlpyt.core import Agent, EvalResult, EvaluatorBeside, FreeSampler, Sampler
-from rlpyt.envs import env_methods, info_recorder, makes_vector_env
-from rlpyt.logging import Logger, ProgBarCounter, current_logger
+from rlpyt.envs import env_methods, info_recorder
+from rlpyt.logging import ProgBarCounter, current_logger
 from rlpyt.logging.space_record import record_spaces
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_rlpyt import check_class
@@ -35,8 +34,6 @@ from rlpyt.types import SUCCESS_KEYS, BatchSpec, Kwargs, Run, Samples, StateDict
 from rlpyt.utils.arrays import torchify_buffer
 from rlpyt.utils.checks import share_of, whole_number
 from rlpyt.utils.replicas import Replicas
-
-_LONG_SECONDS = 5.0  # without a word; more is announced
 
 
 @dataclass(eq=False)
@@ -180,9 +177,7 @@ class BaseSampler(Settings, Sampler):
         self._keeper = StateKeeper(type(self).__name__, self._specs[FleetRole.TRAIN])
         check = self.start(self._specs, run.affinity)
         self.why_not_set_back = check.why_not_set_back
-        # Of the process with the most, which steps one after the other.
-        n_envs = self.batch_spec.B if self._workers is None else max(map(len, self._workers.ranks))
-        _tell_check(check, self._specs[FleetRole.TRAIN], n_envs)
+        _tell_check(check, self._specs[FleetRole.TRAIN])
         info = check.examples.info
         self._first_statistics = {"GameScore": 0.0} if "game_score" in info else {}
         if any(as_number(info.get(name)) is not None for name in SUCCESS_KEYS):
@@ -312,7 +307,7 @@ def work_of(sampler: BaseSampler) -> Work:
     return sampler._work
 
 
-def whole_setting(sampler: BaseSampler, name: str, least: int = 1, expected: str | None = None) -> int:
+def whole_setting(sampler: object, name: str, least: int = 1, expected: str | None = None) -> int:
     """Return a setting as an integer; refuse one that is not whole, or too small."""
     return whole_number(type(sampler).__name__, name, getattr(sampler, name), least, expected)
 
@@ -323,7 +318,6 @@ def threads_of(sampler: BaseSampler) -> int | None:
 
 
 def _check_settings(sampler: BaseSampler) -> None:
-    """Check the settings."""
     name = type(sampler).__name__
 
     def check_kind(setting: str, holds: Callable[[Any], bool], expected: str) -> None:
@@ -429,24 +423,15 @@ def specs_of(sampler: BaseSampler, run: Run) -> Specs:
     return {FleetRole.TRAIN: train} | ({FleetRole.EVAL: share} if share.env_ranks and not run.eval_beside else {})
 
 
-def _tell_check(check: Check, spec: FleetSpec, n_envs: int) -> None:
-    """Log what the check has found, and how long the random steps of n environments in one process take, if long."""
-    logger = current_logger()
+def _tell_check(check: Check, spec: FleetSpec) -> None:
+    """Log what the check has found."""
     for text in check.examples.advice.values():
-        _advise(logger, text)
+        current_logger().warn(text)
     if spec.evaluates and check.why_not_set_back:
-        logger.log(
+        current_logger().log(
             "Evaluations reset their environments, and do not set them back to how they were built. "
             f"{check.why_not_set_back} What it keeps through a reset with a seed, such as running statistics of a "
             "wrapper, goes on from one evaluation to the next, and begins anew where the run is resumed."
-        )
-    most = spec.max_decorrelation_steps
-    # As many steps as are drawn for each; a vector environment steps all at once.
-    n_steps = most if makes_vector_env(spec.EnvCls) else n_envs * most / 2
-    if (seconds := n_steps * check.examples.step_seconds) > _LONG_SECONDS:
-        logger.log(
-            f"Before the first batch every environment takes 1 to {most} random steps (max_decorrelation_steps), "
-            f"so that their episodes do not end together: about {seconds:.0f} s. 0 turns this off."
         )
 
 
@@ -467,7 +452,6 @@ def _make_example(agent: Agent, check: Check, spec: FleetSpec) -> Samples:
 
 
 def _allocate(sampler: BaseSampler, example: Samples, specs: Specs, run: Run) -> dict[FleetRole, Rows]:
-    """Allocate the rows of every fleet."""
     workers_write = sampler._workers is not None
     train = allocate_rows(
         example,
@@ -483,14 +467,3 @@ def _allocate(sampler: BaseSampler, example: Samples, specs: Specs, run: Run) ->
         n_envs = len(specs[FleetRole.EVAL].env_ranks)
         rows[FleetRole.EVAL] = allocate_rows(example, 1, n_envs, share_memory=workers_write)
     return rows
-
-
-def _advise(logger: Logger, text: str) -> None:
-    """Warn in the log; where a script has none, as Python does, unless a package has made warnings errors."""
-    if logger.directory is None and not logger.is_silent:
-        try:
-            warnings.warn(text, stacklevel=2)
-            return
-        except UserWarning:
-            pass
-    logger.warn(text)

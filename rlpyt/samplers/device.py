@@ -13,6 +13,7 @@ from rlpyt.core import Agent, EvalResult, Remark, Sampler
 from rlpyt.envs.device_env import ENDS, DeviceEnv
 from rlpyt.logging.space_record import record_spaces
 from rlpyt.namedarraytuple import Buffer, namedarraytuple
+from rlpyt.samplers.base import whole_setting
 from rlpyt.samplers.buffer import example_of
 from rlpyt.samplers.device_collector import DeviceCollector, DeviceRows
 from rlpyt.samplers.device_statistics import DeviceStatistics
@@ -23,7 +24,7 @@ from rlpyt.spaces import MASK, choice_sizes, has_mask, null_action
 from rlpyt.types import BatchSpec, Info, Kwargs, Run, Samples, StateDict, TrajInfo, traj_info_maker
 from rlpyt.utils.arguments import own_names
 from rlpyt.utils.arrays import buffer_func, buffer_to, torchify_buffer
-from rlpyt.utils.checks import share_of, whole_number
+from rlpyt.utils.checks import share_of
 from rlpyt.utils.seeds import Role, stream_seed
 
 
@@ -74,9 +75,8 @@ class DeviceSampler(Settings, Sampler):
     """Steps of one evaluation at most, all environments together."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
-        self.batch_spec = BatchSpec(*(self._whole(name) for name in ("batch_T", "batch_B")))
+        self.batch_spec = BatchSpec(whole_setting(self, "batch_T"), whole_setting(self, "batch_B"))
         name = type(self).__name__
         if not callable(self.EnvCls):
             raise TypeError(f"{name}: EnvCls is {self.EnvCls!r:.100}; expected a callable. Give the class itself.")
@@ -90,10 +90,10 @@ class DeviceSampler(Settings, Sampler):
             )
         if self.eval_env_kwargs is not None and self.eval_env_overrides:
             raise ValueError(f"{name}: got eval_env_kwargs and eval_env_overrides; expected one. Leave one out.")
-        self._whole("eval_n_envs", 0)
+        whole_setting(self, "eval_n_envs", 0)
         for limit in ("eval_max_trajectories", "eval_max_steps"):
             if getattr(self, limit) is not None:
-                self._whole(limit)
+                whole_setting(self, limit)
         if self.eval_n_envs and self.eval_max_steps is not None and self.eval_max_steps < self._n_evaluated:
             raise ValueError(
                 f"{name}: eval_max_steps is {self.eval_max_steps}, shared by {self._n_evaluated} evaluation "
@@ -103,15 +103,11 @@ class DeviceSampler(Settings, Sampler):
         self._open: list[DeviceEnv] = []
         self._training: DeviceCollector | None = None
         self._evaluation: DeviceCollector | None = None
-        self._device_is_checked = False
-        self._estimated_before, self._next_itr = 0, 0
+        self._next_itr = 0
 
     def share(self, n_replicas: int) -> Self:
         """Return a sampler for one of some replicas; see `rlpyt.core.Sampler.share`."""
         return self.replace(batch_B=share_of(type(self).__name__, "batch_B", self.batch_spec.B, n_replicas))
-
-    def _whole(self, name: str, least: int = 1) -> int:
-        return whole_number(type(self).__name__, name, getattr(self, name), least)
 
     # ---- set-up ----
 
@@ -119,7 +115,7 @@ class DeviceSampler(Settings, Sampler):
         """Build the environments and take a step, initialise the agent, allocate the rows; return one as an example."""
         self.shutdown()
         self._run = run = run or Run(batch_spec=self.batch_spec, final_rows=False)
-        B, self._device_is_checked = self.batch_spec.B, False
+        B = self.batch_spec.B
         env = DeviceEnv(self.EnvCls, self.env_kwargs, B, self.ends)
         self._open.append(env)
         # One step of all, by which mistakes show before anything is built on them.
@@ -202,8 +198,7 @@ class DeviceSampler(Settings, Sampler):
             ValueError: if the agent is on another device.
         """
         collector = self._running()
-        if not self._device_is_checked:
-            self._check_device(collector)
+        self._check_device(collector)
         self._next_itr = itr + 1
         collector.actor.begin(itr)
         return collector.samples, collector.collect(itr)
@@ -256,7 +251,6 @@ class DeviceSampler(Settings, Sampler):
                 f"{type(self).__name__}: the agent is on {here} and {env.name} on {env.device}; expected one device. "
                 f'Give the runner settings=ComputeSettings(device="{env.device}"), or env_kwargs the other device.'
             )
-        self._device_is_checked = True
 
     # ---- what it tells ----
 
@@ -284,8 +278,7 @@ class DeviceSampler(Settings, Sampler):
         collector = self._running()
         numbers = collector.statistics.log.take()
         if collector.env.ends.estimated:
-            numbers["EstimatedFinals"] = collector.n_estimated - self._estimated_before
-            self._estimated_before = collector.n_estimated
+            numbers["EstimatedFinals"], collector.n_estimated = collector.n_estimated, 0
         return numbers
 
     # ---- state ----
@@ -300,5 +293,5 @@ class DeviceSampler(Settings, Sampler):
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Load the result of `state_dict`; environments without a state begin new episodes, by a seed of their own."""
-        self._next_itr = state_dict.get("itr", 0)  # older checkpoints have none
+        self._next_itr = state_dict["itr"]
         self.n_cut_episodes += self._running().load_state_dict(state_dict, self._seed(Role.SAMPLER, self._next_itr))

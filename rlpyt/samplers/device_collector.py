@@ -135,7 +135,7 @@ class DeviceCollector:
         final_value = torch.zeros(T, B, device=device) if values else None
         self.samples = rows.samples(bootstrap, bootstrap_inputs=values, final_value=final_value)
         self.n_estimated = 0
-        """Truncated episodes so far for whose final observation the one before it stood."""
+        """Truncated episodes, since it was set to 0, for whose final observation the one before it stood."""
 
     def reset(self, seed: int) -> None:
         """Begin an episode in every environment; the first observations are in the row after the batch."""

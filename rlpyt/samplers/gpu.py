@@ -159,7 +159,6 @@ class GpuSampler(WorkerSettings, BaseSampler):
     run may have the dictionaries instead, as `sampler`."""
 
     def __post_init__(self) -> None:
-        """Check that every action server has an environment and a valid affinity."""
         super().__post_init__()
         self._n_served: list[int] = []  # workers of each action server; empty where this process acts
         _affinities_of_servers(self, {})

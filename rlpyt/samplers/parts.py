@@ -173,7 +173,6 @@ class LocalPart(Part):
         self._unlogged[b], self._ended[b] = False, True
 
     def _null_row(self, t: int, b: int) -> None:
-        """Write a row in which no step is taken."""
         rows = self.rows
         rows.action[t, b], rows.reward[t, b] = self.null_action, 0.0
         rows.terminated[t, b] = rows.truncated[t, b] = rows.valid[t, b] = False

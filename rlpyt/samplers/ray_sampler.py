@@ -339,7 +339,6 @@ class RaySampler(CpuSampler):
     second. Ray itself sees the end of a process within two seconds or so."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         if not self.node_timeout > 1:
             raise ValueError(

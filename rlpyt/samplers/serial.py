@@ -29,7 +29,6 @@ class SerialSampler(BaseSampler):
     environments, which step in threads of their own."""
 
     def __post_init__(self) -> None:
-        """Check that every part has an environment."""
         super().__post_init__()
         if whole_setting(self, "n_parts") > self.batch_spec.B:
             raise ValueError(

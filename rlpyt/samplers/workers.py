@@ -58,7 +58,6 @@ class WorkerSettings(Settings, Sampler):
     processes of the run alone."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         name, B = type(self).__name__, self.batch_spec.B
         if self.n_workers is not None:

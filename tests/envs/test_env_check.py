@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 import warnings
 
 import gymnasium
@@ -10,7 +9,6 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rlpyt.envs import EnvError, VectorEnvAdapter, check, check_env, check_vector_env, make_env
-from rlpyt.envs.check import examine_env
 from tests.envs.env_kinds import Sampled
 
 
@@ -205,15 +203,6 @@ def test_a_slow_environment_is_not_played_twice(monkeypatch):
     check_env(env, seed=0, n_steps=6)
     assert env.env.n == 2
     assert env.n_steps == 5
-
-
-def test_the_check_tells_how_long_a_step_takes():
-    class Slow(Walk):
-        def step(self, action):
-            time.sleep(0.002)
-            return super().step(action)
-
-    assert 0.002 <= examine_env(make_env(Slow, {}), seed=0, n_steps=5).step_seconds < 1
 
 
 @pytest.mark.parametrize("name", ["NormalizeObservation", "NormalizeReward"])

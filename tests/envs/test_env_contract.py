@@ -20,7 +20,7 @@ def keeps_contract(kind: str, **options: Any) -> EnvExamples:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_contract_is_kept(kind):
     examples = keeps_contract(kind, repeats=kind not in UNSEEDED)
-    assert (examples.reward.dtype, examples.step_seconds > 0) == ("float32", True)
+    assert examples.reward.dtype == "float32"
 
 
 @pytest.mark.parametrize("unseeded", UNSEEDED)

@@ -31,13 +31,10 @@ from rlpyt.runners import (
 )
 from rlpyt.runners.agreement import Agreement, bit_hash, learned_tensors
 from rlpyt.runners.run_log import merged_metrics, merged_numbers
-from rlpyt.samplers.base import specs_of
-from rlpyt.samplers.fleet_spec import FleetRole
-from rlpyt.types import Run, TrajInfo
+from rlpyt.types import TrajInfo
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.replicas import Replicas
-from rlpyt.utils.seeds import set_seed
 from tests.replica_kit import ThreadReplicas, in_threads
 from tests.runners.runner_kit import (
     TIMING,
@@ -53,7 +50,6 @@ from tests.runners.runner_kit import (
 from tests.toy_envs import CountingEnv
 
 ITRS = 6
-ROOT = Path(__file__).parents[2]
 
 
 def train(
@@ -223,15 +219,6 @@ def test_all_begin_with_what_replica_0_has(tmp_path, monkeypatch):
         assert {name for name in weights if name.startswith("optimiser")} == set()
         assert len(weights) >= 8
     assert all(torch.equal(first_weights[0][name], first_weights[1][name]) for name in first_weights[0])
-
-
-def test_global_streams_of_replicas_differ_and_that_of_the_first_is_the_old_one():
-    numbers = []
-    for args in ((3,), (3, 0), (3, 1)):
-        set_seed(*args)
-        numbers.append((torch.rand(()).item(), np.random.rand()))
-    assert numbers[0] == numbers[1]
-    assert not set(numbers[0]) & set(numbers[2])
 
 
 def test_a_replica_computes_on_its_own_device_with_the_settings_that_replica_0_has_chosen(monkeypatch):
@@ -569,16 +556,6 @@ def test_rows_are_those_of_all_replicas_merged_by_hand(algo, world_size, tmp_pat
     }
 
 
-def test_a_metric_that_only_one_replica_has_is_logged(tmp_path):
-    class Own(MinibatchRl):
-        def store_diagnostics(self, itr: int, traj_infos: Sequence[TrajInfo], metrics: Metrics) -> None:
-            own = {"own": torch.tensor(float(itr))} if self.replicas.rank == 1 else {}
-            super().store_diagnostics(itr, traj_infos, {**metrics, **own})
-
-    train(tmp_path, Runner=Own)
-    assert [float(row["ownAverage"]) for row in rows_of(tmp_path)] == [0.5, 2.5, 4.5]
-
-
 # ---- evaluation ----
 
 
@@ -639,24 +616,3 @@ def test_a_method_of_ones_own_evaluates_the_share_of_a_replica(tmp_path):
     train(tmp_path, Runner=Own, sampler={"eval_n_envs": 2, "eval_max_trajectories": 2})
     found = {(row["Diagnostics/StepsInEval"], row["Diagnostics/TrajsInEval"]) for row in rows_of(tmp_path)}
     assert found == {("21", "2")}
-
-
-def test_evaluation_environments_are_dealt_and_no_two_have_one_seed(tmp_path):
-    specs = []
-    for rank in range(3):
-        sampler = make_sampler(eval_n_envs=4, eval_max_trajectories=10, eval_max_steps=41)
-        facts = Run(batch_spec=sampler.batch_spec, seed=3, replicas=Replicas(rank, 3))
-        specs.append(specs_of(sampler, facts)[FleetRole.EVAL])
-    assert [spec.env_ranks for spec in specs] == [[0, 1], [2], [3]]
-    assert [list(spec.quotas) for spec in specs] == [[3, 3], [2], [2]]
-    assert {spec.max_T for spec in specs} == {10}, "eval_max_steps is shared by all environments of all replicas"
-    assert {spec.global_B for spec in specs} == {4}
-    seeds = [seed for spec in specs for seed in spec.seeds(7)]
-    assert len(set(seeds)) == 4
-
-
-def test_results_of_several_processes_are_merged():
-    one, two = TrajInfo(), TrajInfo()
-    assert EvalResult.merge([EvalResult([one], 3, 1), EvalResult([], 0, 0), EvalResult([two], 4, 2)]) == EvalResult(
-        [one, two], 7, 3
-    )

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-import signal
-import threading
 import time
 from typing import Any
 
-import psutil
 import pytest
 
 from rlpyt.algos import PPO
@@ -17,7 +14,7 @@ from rlpyt.samplers import SerialSampler
 from rlpyt.samplers.background import ProcessSettings
 from rlpyt.utils.processes import WorkerError
 from tests.runners.fault_kit import BAD_RANK, DEATHS, MESSAGES, fail, faulty
-from tests.runners.runner_kit import make_algo, make_sampler, nightly, run, wait_for
+from tests.runners.runner_kit import make_algo, make_sampler, nightly, run
 from tests.toy_envs import FaultyEnv
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left", "no_memory_is_left", "workers_end_soon")
@@ -51,30 +48,6 @@ def test_a_worker_of_the_sampler_that_breaks_is_named(kind, fault, tmp_path):
     message = fail(tmp_path, WorkerError, sampler, Runner=AsyncRl)
     ending = {**DEATHS, "raise": "raised EnvError: " + MESSAGES["raise"]}[fault]
     assert re.match(PROCESS + "raised WorkerError: " + WORKER + ending, message, re.DOTALL), message
-
-
-@pytest.mark.parametrize(
-    ("signum", "whom", "ending"),
-    [
-        (signal.SIGKILL, "sampler", "was killed by SIGKILL"),
-        nightly(signal.SIGSTOP, "sampler", "has made no progress for 1 s"),
-        nightly(signal.SIGSTOP, "worker", "raised WorkerError: Worker 0 .* has made no progress for 1 s"),
-    ],
-)
-def test_a_signal_from_outside_ends_the_run(signum, whom, ending, tmp_path):
-    def send() -> None:
-        wait_for(lambda: (tmp_path / "run_0" / "params.pkl").exists(), 30, "the run did not start")
-        family = psutil.Process().children(recursive=True)
-        [process] = [p for p in family if p.children() and all(not c.children() for c in p.children())][-1:]
-        (tmp_path / "note").write_text(str(time.monotonic()))
-        (process if whom == "sampler" else process.children()[0]).send_signal(signum)
-
-    thread = threading.Thread(target=send)
-    thread.start()
-    sampler = make_sampler("cpu2", start_method="fork", worker_timeout=1)
-    message = fail(tmp_path, WorkerError, sampler, Runner=AsyncRl, n_steps=1e6)
-    thread.join()
-    assert re.match(r"The sampler's process \(pid \d+\), .*" + ending, message, re.DOTALL), message
 
 
 @pytest.mark.parametrize("kind", [nightly("serial"), "cpu2"])

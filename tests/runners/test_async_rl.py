@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-from math import isnan
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +11,6 @@ import torch
 from gymnasium import spaces
 
 from rlpyt.algos import QpgAlgo
-from rlpyt.core import Sampler
 from rlpyt.runners import AsyncRl, AsyncRlEval, MinibatchRl, MinibatchRlEval, compute_choice
 from rlpyt.samplers import SerialSampler, background
 from rlpyt.samplers.background import ProcessSettings, acting_device
@@ -28,8 +25,6 @@ from tests.algos.test_algo_state import CASES
 from tests.markdown import ROOT, quoted, tables
 from tests.runners.lagged import with_lag
 from tests.runners.runner_kit import make_algo, make_sampler, nightly, rows_of, run, status_of, without_times
-from tests.toy_envs import CountingEnv
-from tests.vector_toy_envs import CountingVectorEnv
 
 OWN = ("WaitTime", "HandOverTime", "DataAge", "RowsDropped")
 EVALUATION: dict[str, Any] = dict(eval_n_envs=2, eval_max_trajectories=4)
@@ -73,29 +68,6 @@ def test_a_run_is_that_of_a_serial_loop_with_old_weights(case, lag, tmp_path):
     assert learned(tmp_path / "c") != learned(tmp_path / "a")  # a lag is something else than none
 
 
-@pytest.mark.parametrize(
-    ("kind", "algo"),
-    [("cpu2", "ppo lstm"), nightly("gpu2", "dqn"), nightly("alternating2", "ppo"), nightly("native", "dqn")],
-)
-def test_two_runs_with_one_seed_are_one_through_every_sampler(kind, algo, tmp_path):
-    def once(directory: Path) -> list[dict[str, str]]:
-        torch.manual_seed(0)
-        if kind == "native":
-            sampler = make_sampler("serial", CountingVectorEnv)
-        else:
-            sampler = make_sampler(kind, CountingEnv, start_method="fork")
-        run(directory, algo, sampler, AsyncRl, n_steps=200)
-        return without_times(directory)
-
-    rows = once(tmp_path / "a")
-    assert rows == once(tmp_path / "b")
-    if kind == "gpu2":
-        run(tmp_path / "c", algo, make_sampler("serial"), AsyncRl, n_steps=200)
-        for row, serial in zip(rows, without_times(tmp_path / "c"), strict=True):
-            for name in serial:
-                assert float(row[name]) == pytest.approx(float(serial[name]), rel=1e-3, nan_ok=True), name
-
-
 def test_a_lag_of_zero_is_the_run_without_a_process(tmp_path):
     for name, Runner, kwargs in (("a", MinibatchRlEval, {}), ("b", AsyncRlEval, {"lag": 0})):
         run(tmp_path / name, "dqn", make_sampler(**EVALUATION), Runner, **kwargs)
@@ -104,7 +76,7 @@ def test_a_lag_of_zero_is_the_run_without_a_process(tmp_path):
 
 def test_the_columns_tell_who_waited_and_how_old_the_data_are(tmp_path):
     runner = run(tmp_path, "ppo", make_sampler(), AsyncRl, n_steps=200, log_interval_steps=40, lag=2)
-    rows = [{k.removeprefix("Diagnostics/"): float(v) for k, v in r.items()} for r in _rows(tmp_path)]
+    rows = [{k.removeprefix("Diagnostics/"): float(v) for k, v in r.items()} for r in rows_of(tmp_path)]
     assert [row["DataAgeMin"] for row in rows] == [0, 2, 2, 2, 2]
     assert [row["DataAgeMean"] for row in rows] == [0.5, 2, 2, 2, 2]
     assert [row["DataAgeMax"] for row in rows] == [1, 2, 2, 2, 2]
@@ -116,33 +88,10 @@ def test_the_columns_tell_who_waited_and_how_old_the_data_are(tmp_path):
     assert not runner.sampler.running
 
 
-def test_ages_that_fall_again_are_all_seen():
-    coupling = Coupling()
-    for _ in range(2):
-        for age in (2, 4, 0, 3, 1):
-            coupling.ages.append(age)
-        columns = coupling.take()
-        assert [columns[f"DataAge{name}"] for name in ("Min", "Mean", "Max")] == [0, 2, 4]
-    assert isnan(coupling.take()["DataAgeMin"])
-
-
 def test_the_glossary_has_the_columns():
     [table] = [t for t in tables(ROOT / "docs" / "reference" / "glossary.md") if t[0][0] == "column"]
     told = [name for row in table[1:] if quoted(row[2]) == ["AsyncRl"] for name in quoted(row[0])]
     assert [name.removeprefix("Diagnostics/") for name in told] == list(Coupling().take())
-
-
-def _rows(directory: Path) -> list[dict[str, str]]:
-    with open(directory / "run_0" / "progress.csv", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def test_the_replay_ratio_is_the_one_of_the_synchronous_run(tmp_path):
-    for lag in (0, 2):
-        run(tmp_path / str(lag), make_algo("dqn", replay_ratio=4), make_sampler(), AsyncRl, n_steps=400, lag=lag)
-    ratios = [[row["Diagnostics/CumReplayRatio"] for row in _rows(tmp_path / str(lag))] for lag in (0, 2)]
-    assert ratios[0] == ratios[1]
-    assert float(_rows(tmp_path / "2")[-1]["Diagnostics/ReplayRatio"]) == 4
 
 
 @pytest.mark.parametrize(
@@ -177,15 +126,6 @@ def test_learners_that_cannot_be_are_refused(settings, text):
 def test_a_lag_as_long_as_the_run_is_told(tmp_path, capsys):
     run(tmp_path, "ppo", make_sampler(), AsyncRl, n_steps=40, lag=2)
     assert "WARNING: lag is 2 and the run has 2 iterations" in capsys.readouterr().out
-
-
-def test_a_sampler_that_cannot_move_is_refused(monkeypatch):
-    class Bare(Sampler):
-        pass
-
-    monkeypatch.setattr(Bare, "__abstractmethods__", frozenset())
-    with pytest.raises(TypeError, match=r"Bare cannot run in a process of its own; expected .*BaseSampler"):
-        Bare().in_background()  # type: ignore[abstract]
 
 
 def test_threads_leave_the_cores_of_the_sampler_free(monkeypatch, tmp_path):

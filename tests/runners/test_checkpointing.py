@@ -34,6 +34,7 @@ def checkpoints_in(directory: Path, steps: float = inf, minutes: float | None = 
     training: Any = SimpleNamespace(agreement=Agreement(Replicas()), steps_per_itr=STEPS_PER_ITR)
     part: Any = None  # which a test without a training does not need
     checkpoints = RunCheckpoints(training, part, part, part, directory, 2, steps, minutes)
+    checkpoints._info = {"seed": 0, "settings": {}, "compute": {"torch_threads": 1}}
     try:
         yield checkpoints
     finally:

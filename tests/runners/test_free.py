@@ -24,12 +24,9 @@ from rlpyt.logging import load_snapshot
 from rlpyt.runners import AsyncRl, AsyncRlEval, MinibatchRl
 from rlpyt.samplers import BaseSampler, SerialSampler
 from rlpyt.samplers.background import ProcessSettings
-from rlpyt.samplers.free import CopierServer
 from rlpyt.types import Run, Samples, TrajInfo
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
-from rlpyt.utils.bell import Bell
 from rlpyt.utils.processes import WorkerError
-from rlpyt.utils.progress import Progress
 from rlpyt.utils.rw_lock import LockError, RwLock
 from rlpyt.utils.seeds import Role, stream_seed
 from rlpyt.utils.shared_memory import dumps
@@ -114,15 +111,6 @@ def test_every_kind_of_replay_is_shared(case, ahead, tmp_path):
     assert runner.algo.replay.check_valid() == (True, "")
     assert runner.algo.replay.storage.written == 400 // 4
     assert load_snapshot(tmp_path / "run_0" / "params.pkl")["cum_steps"] == 400
-
-
-def test_evaluations_wait_for_the_batches_under_way(tmp_path):
-    sampler = make_sampler("serial", eval_n_envs=2, eval_max_trajectories=4)
-    runner: Any = run(tmp_path, "dqn", sampler, partial(AsyncRlEval, lag="free"), n_steps=300, log_interval_steps=100)
-    rows = rows_of(tmp_path)
-    assert [row["Diagnostics/CumSteps"] for row in rows] == ["0", "100", "200", "300"]
-    assert float(rows[-1]["Diagnostics/TrajsInEval"]) == 4
-    assert runner.algo.replay.storage.written == 300 // 4
 
 
 def test_the_age_of_a_batch_counts_to_the_version_that_learns_from_it_first(tmp_path):
@@ -222,25 +210,6 @@ def test_as_many_batches_are_asked_for_as_band_and_places_allow():
     assert ask(itr=6, band=8, n_handed_over=1) == 10, "no place is written whose batch is not in the replay"
     assert ask(itr=15, band=8, n_handed_over=15) == 20, "the end of the run"
     assert [request.args[0] for request in asked] == list(range(20))
-
-
-def test_the_copier_appends_the_batch_of_an_iteration_from_its_place():
-    sampler, agent = make_sampler(), make_algo("dqn")[1]
-    sampler.initialize(agent, Run(batch_spec=sampler.batch_spec, n_batches=3))
-    for place, samples in enumerate(sampler.batches):
-        samples.env.reward[:] = place
-    bell, appended = Bell(), list[tuple[int, float]]()
-    appender: Any = SimpleNamespace(
-        join=lambda role: None,
-        seconds_waited=0.0,
-        append_rows=lambda itr, samples: appended.append((itr, float(samples.env.reward.max()))),
-    )
-    copier = CopierServer(1, Progress(), appender, sampler.batches, bell)
-    bell.ring(6)
-    for itr in (3, 4, 5):
-        copier.append(itr)
-    assert appended == [(3, 0.0), (4, 1.0), (5, 2.0)]
-    sampler.shutdown()
 
 
 @pytest.mark.parametrize(("n_before", "ratio_band", "band"), [(1, 0.1, 1), (20, 0.2, 4), (10_000, 0.1, 8)])

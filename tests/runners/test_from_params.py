@@ -1,25 +1,22 @@
-"""Runs made again from their params.json, in a process that has seen nothing of the first, and runs that go on."""
+"""Runs made again from their params.json, and runs that go on."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import pytest
 
-from rlpyt.agents import CatDqnAgent, CategoricalPgAgent, R2d1Agent, SacAgent
-from rlpyt.algos import A2C, PPO, R2D1, SAC, CategoricalDQN
+from rlpyt.agents import CategoricalPgAgent, SacAgent
+from rlpyt.algos import A2C, PPO, SAC
 from rlpyt.logging import logger_context
 from rlpyt.logging.segments import CheckpointError
 from rlpyt.runners import MinibatchRl, MinibatchRlEval, RecordError, compute_choice, runner_from_params
 from rlpyt.samplers import CpuSampler, SerialSampler
 from rlpyt.utils.compute import ComputeSettings
-from tests.runners.runner_kit import nightly, run, without_times
+from tests.runners.runner_kit import run, without_times
 from tests.toy_envs import CountingEnv
 
 REPLAY: dict[str, Any] = dict(batch_size=8, min_steps_learn=40, replay_size=400)
@@ -31,29 +28,12 @@ def cart_pole(SamplerCls: Any = SerialSampler, **kwargs: Any) -> Any:
     return SamplerCls(gymnasium.make, dict(id="CartPole-v1"), batch_T=5, batch_B=4, **kwargs)
 
 
-def r2d1() -> R2D1:
-    lengths = dict(batch_T=4, batch_B=2, warmup_T=2, store_rnn_state_interval=2, n_step_return=2)
-    return R2D1(**lengths, min_steps_learn=60, replay_size=400, eps_steps=100)  # type: ignore[arg-type]
-
-
 FAMILIES: dict[str, Any] = {
     "ppo": lambda: (
         MinibatchRl,
         PPO(learning_rate="lin_1e-3", minibatches=2, epochs=2),
         CategoricalPgAgent(model_kwargs=SMALL),
         cart_pole(CpuSampler, n_workers=2),
-    ),
-    "r2d1": lambda: (
-        MinibatchRlEval,
-        r2d1(),
-        R2d1Agent(model_kwargs=dict(hidden_sizes=(8,), rnn_size=8)),
-        cart_pole(**EVAL),
-    ),
-    "categorical dqn": lambda: (
-        MinibatchRl,
-        CategoricalDQN(prioritized_replay=True, eps_steps=100, **REPLAY),
-        CatDqnAgent(n_atoms=11, model_kwargs=SMALL),
-        cart_pole(),
     ),
     "sac": lambda: (
         MinibatchRlEval,
@@ -64,52 +44,22 @@ FAMILIES: dict[str, Any] = {
 }
 
 
-def in_a_new_process(folder: Path) -> None:
-    source = """
-        import sys
-        from pathlib import Path
-        from tests.runners.test_from_params import made_again
-        if __name__ == "__main__":
-            made_again(Path(sys.argv[1]))
-    """
-    command = [sys.executable, "-c", textwrap.dedent(source), str(folder)]
-    result = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[2], check=False
-    )
-    assert result.returncode == 0, result.stderr
-
-
-def made_again(folder: Path) -> None:
-    for family in folder.iterdir():
-        runner = runner_from_params(family / "a" / "run_0")
-        with logger_context(family / "b", 0):
-            runner.train()
-
-
-@pytest.mark.parametrize(
-    ("families", "train_again"),
-    [
-        (("ppo", "sac"), made_again),
-        nightly(("r2d1", "categorical dqn"), made_again),
-        nightly(("ppo", "sac"), in_a_new_process),
-    ],
-)
-def test_runs_made_again_from_their_records_have_the_same_logs(families, train_again, tmp_path):
-    for family in families:
-        RunnerCls, algo, agent, sampler = FAMILIES[family]()
-        with logger_context(tmp_path / family / "a", 0):
-            RunnerCls(algo, agent, sampler, n_steps=200, log_interval_steps=60).train()  # with a seed that is drawn
-        assert "runner_from_params must be given" not in (tmp_path / family / "a/run_0/debug.log").read_text()
-    train_again(tmp_path)
-    for family in families:
-        first, second = without_times(tmp_path / family / "a"), without_times(tmp_path / family / "b")
-        assert len(first) >= 3
-        assert first == second
-        params = [json.loads((tmp_path / family / name / "run_0" / "params.json").read_text()) for name in "ab"]
-        for p in params:
-            p["runner"]["settings"].pop("settings")  # None in the first, what was chosen for it in the second
-            p["runner"]["at_default"] = [name for name in p["runner"]["at_default"] if name != "settings"]
-        assert params[0]["runner"] == params[1]["runner"]
+@pytest.mark.parametrize("family", FAMILIES)
+def test_runs_made_again_from_their_records_have_the_same_logs(family, tmp_path):
+    RunnerCls, algo, agent, sampler = FAMILIES[family]()
+    with logger_context(tmp_path / "a", 0):
+        RunnerCls(algo, agent, sampler, n_steps=200, log_interval_steps=60).train()  # with a seed that is drawn
+    assert "runner_from_params must be given" not in (tmp_path / "a" / "run_0" / "debug.log").read_text()
+    with logger_context(tmp_path / "b", 0):
+        runner_from_params(tmp_path / "a" / "run_0").train()
+    first, second = without_times(tmp_path / "a"), without_times(tmp_path / "b")
+    assert len(first) >= 3
+    assert first == second
+    params = [json.loads((tmp_path / name / "run_0" / "params.json").read_text()) for name in "ab"]
+    for p in params:
+        p["runner"]["settings"].pop("settings")  # None in the first, what was chosen for it in the second
+        p["runner"]["at_default"] = [name for name in p["runner"]["at_default"] if name != "settings"]
+    assert params[0]["runner"] == params[1]["runner"]
 
 
 @pytest.fixture

@@ -16,13 +16,11 @@ from gymnasium import spaces
 from rlpyt.agents import (
     CatDqnAgent,
     DqnAgent,
-    GaussianPgAgent,
     PgAgent,
     RecurrentCategoricalPgAgent,
-    RecurrentSacAgent,
     Td3Agent,
 )
-from rlpyt.algos import DQN, PPO, SAC, TD3, CategoricalDQN
+from rlpyt.algos import DQN, PPO, TD3, CategoricalDQN
 from rlpyt.logging import SnapshotError, load_snapshot, save_snapshot
 from rlpyt.models import PgModel
 from rlpyt.runners import AsyncRl, MinibatchRl, MinibatchRlEval, RecordError, SyncRl, load_agent
@@ -35,7 +33,6 @@ from tests.toy_envs import CountingEnv, DictCountingEnv
 
 SMALL: dict[str, Any] = dict(hidden_sizes=8)
 REPLAY: dict[str, Any] = dict(batch_size=8, min_steps_learn=20, replay_size=200, replay_ratio=1)
-SEQUENCES: dict[str, Any] = dict(batch_T=4, batch_B=2, warmup_T=2, min_steps_learn=40, replay_size=200, replay_ratio=1)
 SIZES: dict[str, Any] = dict(model_kwargs=SMALL, q_model_kwargs=SMALL)
 LSTM: dict[str, Any] = dict(hidden_sizes=8, rnn_size=8)
 IMAGE: dict[str, Any] = dict(channels=(2,), kernel_sizes=(2,), strides=(1,))
@@ -58,7 +55,6 @@ CASES: dict[str, Any] = {
         {},
         MinibatchRl,
     ),
-    "gaussian": lambda: (ppo(), GaussianPgAgent(model_kwargs=SMALL), RandomEnv, BOX, MinibatchRl),
     "lstm": lambda: (
         *(ppo(), RecurrentCategoricalPgAgent(model_kwargs={**LSTM, **IMAGE}), DictCountingEnv, {}, MinibatchRl),
     ),
@@ -69,9 +65,6 @@ CASES: dict[str, Any] = {
         *(CategoricalDQN(**REPLAY), CatDqnAgent(model_kwargs=SMALL, n_atoms=5), CountingEnv, {}, MinibatchRl),
     ),
     "td3, replicas": lambda: (*(TD3(**REPLAY), Td3Agent(**SIZES), RandomEnv, BOX, SyncRl),),
-    "sac lstm": lambda: (
-        *(SAC(**SEQUENCES), RecurrentSacAgent(feature_kwargs=dict(rnn_size=8), **SIZES), RandomEnv, BOX, MinibatchRl),
-    ),
 }
 
 

@@ -6,7 +6,6 @@ import gc
 import json
 import re
 import signal
-import threading
 import weakref
 from dataclasses import dataclass
 from itertools import takewhile
@@ -25,7 +24,7 @@ from rlpyt.launching import update_config
 from rlpyt.logging import load_snapshot, logger_context
 from rlpyt.runners import AsyncRl, MinibatchRl, MinibatchRlEval, TrainingDiverged
 from rlpyt.runners import plan as plan_module
-from rlpyt.runners.plan import discount_warning, plan_of_job
+from rlpyt.runners.plan import plan_of_job
 from rlpyt.runners.run_log import divergence_hints
 from rlpyt.types import TrajInfo
 from rlpyt.utils.compute import ComputeSettings
@@ -276,7 +275,7 @@ def test_the_plan_says_what_a_job_has_given(visible, device, expected, monkeypat
 
 
 def test_cautions_stand_apart_each_once_and_warnings_are_shown_at_every_verbosity(tmp_path, capsys):
-    unused = dict(pri_alpha=0.5, pri_eta=0.5, eps_steps=1e6, discount=0.8, target_update_interval=4)
+    unused = dict(pri_alpha=0.5, pri_eta=0.5, eps_steps=1e6, target_update_interval=4)
     algo, agent = make_algo("dqn", **unused)
     runner: Any = MinibatchRl(algo, agent, make_sampler(), n_steps=100, seed=3, log_interval_steps=40)
     for verbosity in ("table", "quiet"):
@@ -285,28 +284,14 @@ def test_cautions_stand_apart_each_once_and_warnings_are_shown_at_every_verbosit
         out = capsys.readouterr().out
         log = "\n".join(line.partition(" | ")[2] for line in (tmp_path / verbosity / "run_0" / "debug.log").open())
         for text in (out, log):
-            epsilon, discount = re.findall("WARNING: (.*)", text)
+            [epsilon] = re.findall("WARNING: (.*)", text)
             assert "Set eps_steps to about 20, or raise n_steps" in epsilon
-            assert "set discount to 0.99" in discount
         assert log.count("not used") == log.count("pri_alpha, pri_eta: not used, prioritized_replay is False") == 1
         assert log.index("cautions:") > log.index("plan:")
         assert log.count("eps_steps") == 2, "in the warning alone"
         assert ("cautions:" in out) == (verbosity == "table")
         plan = json.loads((tmp_path / verbosity / "run_0" / "params.json").read_text())["plan"]
         assert plan["pri_alpha"] == "not used, prioritized_replay is False"
-
-
-@pytest.mark.parametrize(
-    ("discount", "record", "warns"),
-    [
-        (0.9, "CartPole-v1", True),
-        (0.9, "Pendulum-v1", False),
-        (0.95, "CartPole-v1", False),
-        (0.0, "CartPole-v1", False),
-    ],
-)
-def test_a_short_horizon_is_a_warning_except_of_pendulum(discount, record, warns):
-    assert (discount_warning(discount, record) is not None) == warns
 
 
 def test_a_seed_that_was_not_given_is_printed_and_repeats_the_run(tmp_path, capsys):
@@ -510,23 +495,6 @@ def test_the_handler_of_sigterm_is_put_back(tmp_path):
     with pytest.raises(ValueError, match="minibatches"):
         run(tmp_path / "b", make_algo("ppo", minibatches=3))
     assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_training_runs_in_a_thread(tmp_path):
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            run(tmp_path, "ppo", make_sampler("cpu2"))
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join(60)
-    assert not thread.is_alive()
-    assert not errors
-    assert len(rows_of(tmp_path)) == 3
 
 
 def test_without_a_logger_context_the_console_is_all(capsys):

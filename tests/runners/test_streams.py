@@ -79,7 +79,6 @@ def noise_of(agent: Any, rank: int, world_size: int, n_workers: int, evaluation:
     return numbers
 
 
-@pytest.mark.filterwarnings("ignore:Drawing. two resets:UserWarning")
 def test_no_two_streams_of_a_run_draw_the_same_numbers() -> None:
     numbers: dict[tuple[int, str], list[float]] = {}
     for rank in range(3):
@@ -114,12 +113,3 @@ def test_schedules_of_a_replay_count_the_steps_of_all_replicas(world_size):
         # 20 steps of each replica an iteration: exploration is set for the next one, beta for this one.
         assert runner.agent.fraction == pytest.approx(60 * world_size / 400)
         assert runner.algo.replay.index.beta == pytest.approx(0.4 + 0.6 * 40 * world_size / 400)
-
-
-def test_the_replay_ratio_counts_the_rows_of_all_replicas(monkeypatch):
-    with replica(make_algo("ppo"), 0) as runner:
-        seen: dict[str, Any] = {}
-        monkeypatch.setattr(runner.logger, "record_tabular", seen.__setitem__)
-        optimize(runner.algo, 0, runner.sampler.obtain_samples(0)[0])
-        runner._log.record_counters(1, 1.0)
-        assert seen["ReplayRatio"] == seen["CumReplayRatio"] == runner.algo.epochs

@@ -14,8 +14,6 @@ import psutil
 import pytest
 import torch
 
-from rlpyt.algos import PPO
-from rlpyt.logging import load_snapshot
 from rlpyt.runners import MinibatchRl, SyncRl
 from rlpyt.utils import processes
 from rlpyt.utils.affinity import dealt_cpus
@@ -23,10 +21,8 @@ from rlpyt.utils.board import Peer
 from rlpyt.utils.processes import available_cores, available_cpus
 from rlpyt.utils.worker_main import CORES
 from tests.runners.runner_kit import (
-    header_of,
     make_algo,
     make_sampler,
-    nightly,
     rows_of,
     run,
 )
@@ -77,19 +73,6 @@ def notes_of(tmp_path: Path, n: int = 2, **kwargs: Any) -> list[dict[str, Any]]:
 
     run(tmp_path, Runner=Noted, **{"n_steps": 80, **kwargs})
     return [json.loads((tmp_path / f"note_{rank}").read_text()) for rank in range(n)]
-
-
-@pytest.mark.parametrize(("name", "kind"), [("ppo", "cpu2"), nightly("dqn", "serial"), nightly("ppo lstm", "gpu2")])
-def test_replicas_train_one_agent_and_write_one_log(name, kind, tmp_path):
-    runner = run(tmp_path, name, make_sampler(kind), Runner=SyncRl, n_replicas=2, n_steps=160, log_interval_steps=80)
-    rows = rows_of(tmp_path)
-    assert [row["Diagnostics/CumSteps"] for row in rows] == ["80", "160"]
-    assert [int(row["Diagnostics/Iteration"]) for row in rows] == [2, 4]  # of 20 rows in each replica
-    run(tmp_path / "alone", name, make_sampler(kind), n_steps=80)
-    assert header_of(tmp_path) == header_of(tmp_path / "alone")
-    snapshot = load_snapshot(tmp_path / "run_0" / "params.pkl")
-    for key, value in runner.agent.state_dict()["model"].items():
-        assert torch.equal(snapshot["agent_state_dict"]["model"][key], value)
 
 
 def test_both_reductions_and_a_second_run_give_the_same(tmp_path):
@@ -189,16 +172,6 @@ def test_cores_are_dealt():
 def test_settings_that_cannot_be_meant_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         SyncRl(*make_algo("ppo"), make_sampler(), n_steps=100, **settings)
-
-
-def test_a_replica_that_is_alone_needs_no_share():
-    class Whole(PPO):
-        def share(self, n_replicas: int) -> Any:
-            raise TypeError("it is not divided")
-
-    algo, agent = Whole(minibatches=2), make_algo("ppo")[1]
-    runner: Any = SyncRl(algo, agent, make_sampler(), n_steps=100, n_replicas=1, batch_sizes="global")
-    assert runner._group.share_of(algo, runner.sampler) == (algo, runner.sampler)
 
 
 @pytest.mark.parametrize("n_cores", [1, 2])

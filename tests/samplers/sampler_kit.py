@@ -86,6 +86,12 @@ def running(
         sampler.shutdown()
 
 
+def start_and_stop(kind: str, agent: Any, EnvCls: Any = CountingEnv, **options: Any) -> None:
+    """Start a sampler and stop it, of which the start may be refused."""
+    with running(kind, agent, EnvCls, **options):
+        pass
+
+
 def counting_agent(recurrent: bool = False) -> Any:
     """Return an agent whose actions and values `row_reference` can tell."""
     AgentCls = RecurrentCategoricalPgAgent if recurrent else CategoricalPgAgent
@@ -109,6 +115,12 @@ def collect(sampler: Any, n_batches: int, first: int = 0) -> list[Any]:
         samples, traj_infos = sampler.obtain_samples(itr)
         batches.append((buffer_func(samples, torch.clone), [info.statistics() for info in traj_infos]))
     return batches
+
+
+def batches_of(n_batches: int, *args: Any, **options: Any) -> list[Any]:
+    """Return the first batches of one of the samplers of `running`, which is given all but the number."""
+    with running(*args, **options) as sampler:
+        return collect(sampler, n_batches)
 
 
 class Watched:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -17,14 +15,12 @@ import pytest
 import torch
 
 from rlpyt.agents import CategoricalPgAgent
-from rlpyt.runners import AsyncRl
 from rlpyt.samplers import AlternatingSampler, GpuSampler
-from rlpyt.samplers.gpu import ActionServer
 from rlpyt.types import Run
 from rlpyt.utils.affinity import Affinity
-from rlpyt.utils.processes import Worker, WorkerError, available_cpus, receive_all, stop_workers
+from rlpyt.utils.processes import WorkerError, available_cpus
 from rlpyt.utils.seeds import Role, stream_seed
-from tests.runners.runner_kit import make_algo, make_sampler, nightly, rows_of, run
+from tests.runners.runner_kit import nightly
 from tests.samplers.sampler_kit import (
     assert_equal_batches,
     collect,
@@ -44,7 +40,6 @@ from tests.vector_toy_envs import CountingVectorEnv
 
 SEED, DISCOUNT = 7, 0.5
 OPTIONS: dict[str, Any] = dict(bootstrap_value=True, traj_info_kwargs={"discount": DISCOUNT})
-TWO = {"servers": 2}
 PROCESSES: dict[str, Any] = {"servers": 2, "start_method": "forkserver"}
 
 
@@ -76,19 +71,6 @@ def test_rows_trajectories_and_evaluations_are_those_of_one_process(kind, EnvCls
     assert_equal_batches(results[0][0], results[1][0], rtol=1e-4)
 
 
-def test_a_run_learns_from_the_rows_of_servers_and_says_where_the_time_went(tmp_path):
-    rows = []
-    for servers in (1, 2):
-        sampler = make_sampler("gpu2", servers=servers, time_breakdown=True)
-        run(tmp_path / str(servers), make_algo("ppo"), sampler, n_steps=200, seed=SEED)
-        rows.append(rows_of(tmp_path / str(servers)))
-    for one, other in zip(*rows, strict=True):
-        assert float(one["lossAverage"]) == pytest.approx(float(other["lossAverage"]), rel=1e-3)
-        assert one["ReturnAverage"] == other["ReturnAverage"]
-        assert all(float(other[f"Diagnostics/{name}Time"]) >= 0 for name in ("Environments", "Network", "Waiting"))
-    assert float(rows[1][-1]["Diagnostics/NetworkTime"]) > 0
-
-
 class SeedModel(CountingModel):
     """Gives the seed of the global generator as the value."""
 
@@ -108,17 +90,6 @@ def test_servers_have_global_generators_of_their_own():
 
 def torch_seed(role: Role, index: int, itr: int) -> int:
     return stream_seed(stream_seed(SEED, role, index, itr), Role.MODEL) % 2**20
-
-
-@pytest.mark.nightly
-def test_affinities_with_optimizer_and_sampler_start_servers_of_an_asynchronous_run(tmp_path):
-    cpu = available_cpus()[0]
-    affinity = {"optimizer": [{"cpus": [cpu]}], "sampler": [{"workers_cpus": [cpu]}, {"workers_cpus": [cpu]}]}
-    sampler = GpuSampler(CountingEnv, {}, batch_T=5, batch_B=4)
-    run(tmp_path, make_algo("ppo"), sampler, AsyncRl, n_steps=80, seed=SEED, affinity=affinity)
-    assert rows_of(tmp_path)[-1]["Diagnostics/CumSteps"] == "80"
-    plan = json.loads((tmp_path / "run_0" / "params.json").read_text())["plan"]
-    assert (plan["servers"], plan["workers"], plan["lag"]) == (2, 2, 1)
 
 
 # ---- settings ----
@@ -226,14 +197,6 @@ def test_a_server_that_waits_for_workers_that_go_on_is_not_taken_for_lost():
         assert sampler.obtain_samples(0)[0].env.valid.all()
 
 
-def test_a_share_that_is_run_again_is_seeded_anew():
-    server: Any = ActionServer.__new__(ActionServer)
-    server._agent, server._weights = None, SimpleNamespace(take=lambda agent: 0)
-    server._work = SimpleNamespace(evaluate=lambda itr, note, *options: (itr, *options))
-    assert server.evaluate(3, True, after_loss=False) == (3, True, False)
-    assert server.evaluate(3, False, after_loss=True) == (3, False, True), "after a loss, maybe by the seeds"
-
-
 def test_a_server_lost_in_an_evaluation_runs_its_share_again():
     with restarting("gpu2 x2", counting_agent(), CountingEnv, eval_n_envs=2, eval_max_trajectories=400) as sampler:
         batches = collect(sampler, 2)
@@ -243,32 +206,3 @@ def test_a_server_lost_in_an_evaluation_runs_its_share_again():
         batches += collect(sampler, 2, first=2)
     losses = Checker("gpu2 x2", [(samples, None) for samples, _ in batches]).losses
     assert losses == [Loss(8, 1, 2), Loss(8, 1, 3)]
-
-
-class Master:
-    """Server of a process that runs a sampler with action servers; it replies with the processes."""
-
-    def __init__(self, rank: int, progress: Any) -> None:
-        options: dict[str, Any] = {"batch_T": 3, "batch_B": 2, "servers": 2, "n_workers": 2, "start_method": "fork"}
-        self.sampler = GpuSampler(CountingEnv, {}, **options)
-
-    def __call__(self, request: Any) -> list[int]:
-        self.sampler.initialize(counting_agent())
-        self.sampler.obtain_samples(0)
-        return [process.pid for process in psutil.Process().children(recursive=True)]
-
-    def close(self) -> None:
-        self.sampler.shutdown()
-
-
-def test_servers_and_their_workers_die_with_the_master():
-    master = Worker(0, Master, (), "forkserver")
-    try:
-        master.send("start")
-        [pids] = receive_all([master], timeout=60)
-        family = [psutil.Process(pid) for pid in pids]
-        assert len(family) == 4
-        os.kill(master.pid or 0, signal.SIGKILL)
-        assert not psutil.wait_procs(family, timeout=5)[1]
-    finally:
-        stop_workers([master])

@@ -316,12 +316,6 @@ def test_trajectories_are_made_when_they_are_looked_at_and_the_log_looks_at_its_
     assert len(made) == 1 + 3 * 4  # one whose values are checked at first
 
 
-def test_an_observation_that_is_a_view_of_the_last_step_changes_no_row() -> None:
-    """`Batched` writes one buffer again in every step."""
-    (samples, *_), *_ = collected(DeviceSampler(Pendulum, {}, T, 2), GaussianPgAgent())
-    assert not torch.equal(samples.env.observation[0], samples.env.observation[1])
-
-
 def test_settings_and_parts_that_do_not_fit_are_refused() -> None:
     class Reads(TrajInfo):
         def step(self, *args: Any) -> None:
@@ -591,6 +585,7 @@ def test_environments_are_closed_and_shared_out() -> None:
 
 
 # ---- learning ----
+
 
 QUICK: dict[str, Any] = dict(learning_rate=1e-2, gae_lambda=0.95, epochs=8, ratio_clip=0.2, linear_lr_schedule=False)
 

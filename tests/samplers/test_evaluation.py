@@ -12,16 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from rlpyt.envs import AtariEnv, EnvAdapter, EnvError, info_recorder, make_env
+from rlpyt.envs import EnvAdapter, EnvError, make_env
 from rlpyt.logging import logger_context
-from rlpyt.samplers import Evaluator, SerialSampler, evaluate, evaluator
-from rlpyt.samplers.base import specs_of
-from rlpyt.samplers.buffer import allocate_rows, example_of
-from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, quotas
-from rlpyt.samplers.parts import ListPart
+from rlpyt.samplers import evaluate, evaluator
 from rlpyt.samplers.states import AsBuilt
-from rlpyt.spaces import null_value
-from rlpyt.types import BatchSpec, Run
 from rlpyt.utils.compute import torch_threads
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.pairs import others_nightly
@@ -30,6 +24,7 @@ from tests.samplers.sampler_kit import (
     SAMPLERS,
     TWO_OF_EACH,
     assert_equal_batches,
+    batches_of,
     collect,
     counting_agent,
     in_order,
@@ -135,27 +130,9 @@ def test_after_one_that_was_cut_off_an_evaluation_begins_with_new_episodes(kind)
             assert action == observation[2] % N_ACTIONS, "the first action looked back into another episode"
 
 
-class OldLifeEnv:
-    """`LifeEnv` through the old interface, where a lost life asks for no reset, and a reset begins a game."""
-
-    def __init__(self) -> None:
-        self.inner = LifeEnv()
-        self.observation_space, self.action_space = self.inner.observation_space, self.inner.action_space
-
-    def reset(self) -> Any:
-        self.inner.lost_life = False
-        return self.inner.reset()[0]
-
-    def step(self, action: Any) -> Any:
-        if self.inner.lost_life:
-            self.inner.reset()
-        observation, reward, terminated, truncated, info = self.inner.step(action)
-        return observation, reward, terminated or truncated, {**info, "TimeLimit.truncated": truncated}
-
-
 @pytest.mark.parametrize(
     ("kind", "EnvCls"),
-    [("serial", LifeEnv), ("cpu1", LifeEnv), ("gpu1", LifeEnv), ("serial", OldLifeEnv), ("serial", LifeVectorEnv)],
+    [("serial", LifeEnv), ("cpu1", LifeEnv), ("gpu1", LifeEnv), ("serial", LifeVectorEnv)],
 )
 def test_after_one_that_was_cut_off_at_a_lost_life_an_evaluation_begins_with_a_new_game(kind, EnvCls):
     for first_life in (2, 3, 4):  # one of which is that of the environment
@@ -163,38 +140,6 @@ def test_after_one_that_was_cut_off_at_a_lost_life_an_evaluation_begins_with_a_n
         with running(kind, counting_agent(), EnvCls, B=1, **options) as sampler:
             results = [sampler.evaluate_agent(itr) for itr in range(3)]
         assert [[info.Length for info in result.traj_infos] for result in results] == [[9]] * 3
-
-
-@pytest.mark.parametrize("EnvCls", [LifeEnv, LifeVectorEnv])
-def test_the_new_games_are_others_in_every_environment_and_evaluation(EnvCls):
-    # Games of three lives of three steps; two games are cut off after their first life.
-    options: dict[str, Any] = dict(eval_n_envs=2, eval_max_trajectories=4, eval_max_steps=24)
-    with running(
-        "serial", counting_agent(), EnvCls, env_kwargs={"lengths": (3,)}, TrajInfoCls=RecordingTrajInfo, **options
-    ) as sampler:
-        infos = [info for itr in range(3) for info in sampler.evaluate_agent(itr).traj_infos]
-    numbers = [vars(info)["_seen"][0][0][0] for info in infos]
-    assert len(set(numbers)) == len(numbers) == 6
-
-
-def test_an_evaluation_of_a_game_cut_off_at_a_lost_life_is_followed_by_one_with_all_lives():
-    pytest.importorskip("ale_py")
-    env = make_env(AtariEnv, {"game": "breakout", "fire_on_reset": True}, rank=0)
-    agent = counting_agent()
-    agent.initialize(make_env(CountingEnv, {}).spaces)
-    example = example_of(agent, make_env(CountingEnv, {}).spaces, None)
-    observation = null_value(env.observation_space)
-    rows = allocate_rows(example._replace(env=example.env._replace(observation=observation)), 1, 1)
-    spec = FleetSpec(role=FleetRole.EVAL, EnvCls=AtariEnv, env_kwargs={}, env_ranks=[0], global_B=1, LoopCls=Evaluator)
-    envs = ListPart(spec, [env], rows, info_recorder((), {}))
-    envs.reset([SEED])
-    while not rows.terminated[0, 0]:  # the ball is lost soon, as nobody moves
-        rows.action[0] = 0
-        envs.send(0)
-        envs.recv(0)
-    assert env.env.ale.lives() == 4
-    envs.reset([SEED])
-    assert env.env.ale.lives() == 5
 
 
 def test_an_evaluation_without_end_says_so_once(monkeypatch, capsys):
@@ -258,8 +203,7 @@ AROUND_EVALUATIONS = [
 def test_training_goes_on_as_if_there_had_been_no_evaluation(kind, recurrent, EnvCls, waits):
     options: dict[str, Any] = dict(T=4, B=3, max_decorrelation_steps=3, bootstrap_value=True, mid_batch_reset=not waits)
     options |= dict(eval_n_envs=2, eval_max_trajectories=5)
-    with running(kind, random_agent(recurrent), EnvCls, **options) as sampler:
-        without = collect(sampler, 4)
+    without = batches_of(4, kind, random_agent(recurrent), EnvCls, **options)
     with running(kind, random_agent(recurrent), EnvCls, **options) as sampler:
         sampler.evaluate_agent(0)
         with_evaluation = []
@@ -447,28 +391,6 @@ def test_evaluation_without_environments_is_refused():
     for kind in ("serial", "cpu1"):
         with running(kind, counting_agent(), B=1) as sampler, pytest.raises(RuntimeError, match="eval_n_envs is 0"):
             sampler.evaluate_agent(0)
-
-
-def test_more_environments_than_episodes_are_not_built():
-    with running("serial", counting_agent(), eval_n_envs=5, eval_max_trajectories=2) as sampler:
-        result = sampler.evaluate_agent(0)
-    assert len(result.traj_infos) == 2
-
-
-@pytest.mark.parametrize(
-    ("n_envs", "n_trajectories", "expected"),
-    [(3, 7, [3, 2, 2]), (3, 3, [1, 1, 1]), (2, None, [None, None]), (4, 9, [3, 2, 2, 2])],
-)
-def test_quotas(n_envs, n_trajectories, expected):
-    assert quotas(n_envs, n_trajectories) == expected
-
-
-def test_the_amount_of_an_evaluation_is_its_episodes_or_else_its_steps():
-    made: dict[str, Any] = dict(batch_T=4, batch_B=2, eval_n_envs=2)
-    run = Run(batch_spec=BatchSpec(4, 2))
-    for limits, expected in ((dict(eval_max_trajectories=5, eval_max_steps=60), 5), (dict(eval_max_steps=60), 60)):
-        specs = specs_of(SerialSampler(CountingEnv, {}, **{**made, **limits}), run)
-        assert specs[FleetRole.EVAL].amount == expected
 
 
 def test_evaluation_uses_the_weights_as_they_are_now():

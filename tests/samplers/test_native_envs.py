@@ -23,11 +23,13 @@ from tests.pairs import crossed
 from tests.samplers.row_reference import Stream, assert_batches, assert_row, row_of
 from tests.samplers.sampler_kit import (
     assert_equal_batches,
+    batches_of,
     collect,
     counting_agent,
     in_order,
     random_agent,
     running,
+    start_and_stop,
     with_either,
 )
 from tests.toy_envs import CountingEnv, DictCountingEnv, LifeEnv, RecordingTrajInfo
@@ -58,11 +60,9 @@ def test_batches_are_those_of_the_python_list(VectorCls, EnvCls, recurrent):
     for T in (1, 5):
         options: dict[str, Any] = {**OPTIONS, "T": T, "B": 4, "env_info_keys": info_keys(EnvCls)}
         n_batches = 9 // T + 2
-        with running("serial", random_agent(recurrent), EnvCls, **options) as sampler:
-            expected = collect(sampler, n_batches)
+        expected = batches_of(n_batches, "serial", random_agent(recurrent), EnvCls, **options)
         for kind in (*KINDS, "cpu3", "no_overlap2") if T == 5 else ("serial", "halves"):
-            with running(kind, random_agent(recurrent), VectorCls, **options) as sampler:
-                batches = collect(sampler, n_batches)
+            batches = batches_of(n_batches, kind, random_agent(recurrent), VectorCls, **options)
             for (samples, _), (reference, _) in zip(batches, expected, strict=True):
                 assert torch.equal(samples.agent.action, reference.agent.action), (kind, T)
             # A forward pass over another number of rows is rounded otherwise.
@@ -92,8 +92,7 @@ def test_batches_are_the_same_in_every_mode_of_reset(mode, classes):
     for kind, mid_batch_reset in (("serial", True), ("serial", False), ("cpu2", True)):
         options: dict[str, Any] = {**OPTIONS, "T": 7, "B": 8, "mid_batch_reset": mid_batch_reset}
         options["env_info_keys"] = ["t", "vector"]
-        with running("serial", counting_agent(True), EnvCls, **options) as sampler:
-            expected = collect(sampler, 5)
+        expected = batches_of(5, "serial", counting_agent(True), EnvCls, **options)
         assert len({info["Length"] for _, infos in expected for info in infos}) > 2
         with running(kind, counting_agent(True), in_mode, **options) as sampler:
             assert_equal_batches(collect(sampler, 5), expected)
@@ -154,9 +153,6 @@ def test_what_is_logged_of_games_with_rests_is_whole_games(kind):
         observations = [o.tolist() for o, *_ in vars(info)["_seen"]]
         assert len({(number, episode) for number, _, episode in observations}) == 1, "games run together"
         assert [t for _, t, _ in observations] == list(range(info.Length)), "steps are missing"
-
-
-# ---- random steps before the first batch ----
 
 
 # ---- state ----
@@ -233,8 +229,7 @@ def test_rows_of_cart_pole_follow_its_physics(kind, mode):
     before = children()
     agent = CategoricalPgAgent(model_kwargs={"hidden_sizes": 4})
     T, B = 40, 3
-    with running(kind, agent, gymnasium.make_vec, T, B, env_kwargs=env_kwargs, bootstrap_value=True) as sampler:
-        batches = collect(sampler, 3)
+    batches = batches_of(3, kind, agent, gymnasium.make_vec, T, B, env_kwargs=env_kwargs, bootstrap_value=True)
     assert children() == before
 
     rows = [row_of(samples, t, b) for b in range(B) for samples, _ in batches for t in range(T)]
@@ -304,13 +299,10 @@ def test_environments_that_cannot_be_reset_in_part_take_the_same_number_of_rando
 
 def test_environments_that_cannot_be_reset_in_part_cannot_rest():
     options: dict[str, Any] = dict(env_kwargs={"id": "CartPole-v1"}, mid_batch_reset=False)
-    with (
-        pytest.raises(
-            ValueError, match=r"CartPoleVectorEnv CartPole-v1.*mid_batch_reset=False.*expected mid_batch_reset=T"
-        ),
-        running("serial", random_agent(), gymnasium.make_vec, **options),
+    with pytest.raises(
+        ValueError, match=r"CartPoleVectorEnv CartPole-v1.*mid_batch_reset=False.*expected mid_batch_reset=T"
     ):
-        pass
+        start_and_stop("serial", random_agent(), gymnasium.make_vec, **options)
 
 
 # ---- faults ----
@@ -341,13 +333,3 @@ def test_a_fault_names_the_environment(kind, fault):
         sampler.obtain_samples(0)
         with pytest.raises(error, match=match):
             collect(sampler, 5, first=1)
-
-
-@pytest.mark.parametrize("kind", ["serial", "cpu2", "gpu2"])
-def test_environments_that_cannot_be_made_say_which(kind):
-    error = EnvError if kind == "serial" else WorkerError
-    with (
-        pytest.raises(error, match=r"ranks \d to \d.*FaultyVectorEnv\(fault='constructor', num_envs=\d\).*no licence"),
-        running(kind, random_agent(), FaultyVectorEnv, B=4, env_kwargs={"fault": "constructor"}),
-    ):
-        pass

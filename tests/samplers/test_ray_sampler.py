@@ -61,7 +61,6 @@ def batches_with_learning(sampler: Any, agent: Any, itrs: range) -> list[Any]:
     return batches
 
 
-@pytest.mark.filterwarnings("ignore:NeedyEnv. two plays with seed")
 def test_rows_evaluations_and_resumed_rows_are_those_of_cpu_workers(ray_cluster):
     options: dict[str, Any] = dict(EnvCls=NeedyEnv, eval_env_overrides={"draws": False}, env_info_keys=["t"])
     options |= {"eval_n_envs": 2, "eval_max_trajectories": 4, "mid_batch_reset": False}

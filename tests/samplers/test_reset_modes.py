@@ -22,6 +22,7 @@ from tests.samplers.sampler_kit import (
     EACH,
     ONE_OF_EACH,
     assert_equal_batches,
+    batches_of,
     collect,
     counting_agent,
     random_agent,
@@ -97,8 +98,7 @@ def test_the_collector_may_ask_for_it():
     for options in ({"CollectorCls": WaitResetCollector}, {"mid_batch_reset": False}):
         assert SerialSampler(CountingEnv, {}, batch_T=3, batch_B=1, **options).resets_mid_batch is False
     assert SerialSampler(CountingEnv, {}, batch_T=3, batch_B=1).resets_mid_batch is True
-    with running("serial", counting_agent(), CollectorCls=WaitResetCollector, bootstrap_value=True) as sampler:
-        asked = collect(sampler, 6)
+    asked = batches_of(6, "serial", counting_agent(), CollectorCls=WaitResetCollector, bootstrap_value=True)
     with running("serial", counting_agent(), mid_batch_reset=False, bootstrap_value=True) as sampler:
         assert_equal_batches(asked, collect(sampler, 6))
 
@@ -107,8 +107,7 @@ def test_the_collector_may_ask_for_it():
 def test_decorrelation_and_evaluation_go_together_with_it(kind):
     options: dict[str, Any] = {**WAIT, "T": 4, "B": 3, "max_decorrelation_steps": 5}
     evaluation: dict[str, Any] = dict(eval_n_envs=3, eval_max_trajectories=7)
-    with running("serial", random_agent(True), **options) as sampler:
-        expected = collect(sampler, 5)
+    expected = batches_of(5, "serial", random_agent(True), **options)
     with running(kind, random_agent(True), **options, **evaluation) as sampler:
         batches = []
         for itr in range(5):

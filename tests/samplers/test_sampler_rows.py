@@ -25,6 +25,7 @@ from tests.samplers.sampler_kit import (
     TWO_OF_EACH,
     Watched,
     assert_equal_batches,
+    batches_of,
     collect,
     counting_agent,
     in_order,
@@ -137,8 +138,7 @@ def test_rows_are_the_reference_and_no_other_place_is_touched(case):
     others_nightly([("forkserver", "cpu2"), ("spawn", "cpu1"), ("fork", "cpu2")], [("forkserver", "cpu2")]),
 )
 def test_start_methods_give_the_same_batches(start_method, kind):
-    with running("serial", random_agent(), T=4, B=2) as serial:
-        expected = collect(serial, 3)
+    expected = batches_of(3, "serial", random_agent(), T=4, B=2)
     with running(kind, random_agent(), T=4, B=2, start_method=start_method) as sampler:
         assert_equal_batches(collect(sampler, 3), expected, rtol=1e-5)
 
@@ -218,13 +218,11 @@ def test_a_game_begun_with_random_steps_is_not_logged_even_after_a_lost_life(Env
 @pytest.mark.parametrize(("EnvCls", "recurrent"), [(CountingEnv, False), (DictCountingEnv, True)])
 def test_any_number_of_workers_gives_the_same_batches(EnvCls, recurrent):
     options: dict[str, Any] = dict(T=6, B=4, max_decorrelation_steps=5, bootstrap_value=True)
-    with running("serial", random_agent(recurrent), EnvCls, **options) as serial:
-        expected = collect(serial, 4)
+    expected = batches_of(4, "serial", random_agent(recurrent), EnvCls, **options)
     actions = torch.cat([samples.agent.action.flatten() for samples, _ in expected])
     assert set(actions.tolist()) == set(range(N_ACTIONS)), "the agent must be a random one for this test"
     for kind in ("cpu1", "cpu2", "cpu3", "cpu4"):
-        with running(kind, random_agent(recurrent), EnvCls, **options) as sampler:
-            batches = collect(sampler, 4)
+        batches = batches_of(4, kind, random_agent(recurrent), EnvCls, **options)
         for (samples, _), (reference, _) in zip(batches, expected, strict=True):
             assert torch.equal(samples.agent.action, reference.agent.action)
         assert_equal_batches(batches, expected, rtol=1e-4)
@@ -233,26 +231,12 @@ def test_any_number_of_workers_gives_the_same_batches(EnvCls, recurrent):
 @pytest.mark.parametrize("kind", EACH)
 def test_two_replicas_are_the_halves_of_one_sampler(kind):
     options: dict[str, Any] = dict(T=5, max_decorrelation_steps=4, bootstrap_value=True)
-    with running(kind, random_agent(True), B=4, **options) as sampler:
-        whole = collect(sampler, 3)
+    whole = batches_of(3, kind, random_agent(True), B=4, **options)
     for rank in (0, 1):
-        with running(kind, random_agent(True), B=2, replicas=Replicas(rank, 2), **options) as sampler:
-            halves = collect(sampler, 3)
+        halves = batches_of(3, kind, random_agent(True), B=2, replicas=Replicas(rank, 2), **options)
         for (half, _), (both, _) in zip(halves, whole, strict=True):
             for x, y in zip(buffer_leaves(half), buffer_leaves(both), strict=True):
                 torch.testing.assert_close(x, y[:, 2 * rank : 2 * rank + 2], rtol=1e-4, atol=1e-5)
-
-
-def test_environments_of_one_run_and_of_another_seed_differ():
-    batches = []
-    for seed in (1, 2):
-        with running("serial", random_agent(), B=4, T=12, seed=seed) as sampler:
-            batches.append(collect(sampler, 1)[0][0])
-    one, two = batches
-    assert not torch.equal(one.env.observation, two.env.observation)
-    assert not torch.equal(one.agent.action, two.agent.action)
-    assert len(set(one.env.observation[0, :, 0].tolist())) == 4
-    assert len({tuple(one.agent.action[:, b].tolist()) for b in range(4)}) == 4
 
 
 # ---- trajectories, memory ----

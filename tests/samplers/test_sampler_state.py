@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from copy import copy, deepcopy
-from pathlib import Path
 from typing import Any, ClassVar
 
 import cloudpickle
@@ -17,7 +16,6 @@ from gymnasium import spaces
 from rlpyt.envs import AtariEnv, EnvError
 from rlpyt.logging import load_snapshot, save_snapshot
 from rlpyt.samplers import CpuSampler, workers
-from rlpyt.samplers.base import work_of
 from rlpyt.samplers.workers import worker_cpus
 from rlpyt.types import Run
 from rlpyt.utils import processes
@@ -30,6 +28,7 @@ from tests.samplers.sampler_kit import (
     counting_agent,
     random_agent,
     running,
+    start_and_stop,
     with_either,
 )
 from tests.toy_envs import CountingEnv, DictCountingEnv, LifeEnv
@@ -107,50 +106,37 @@ def test_a_sampler_is_copied_only_while_it_does_not_run(kind, copy_of):
     assert not deepcopy(sampler.replace()).running
 
 
-def test_a_sampler_can_go_back_to_any_row():
-    with running("serial", random_agent(True), LifeEnv, **{**OPTIONS, "T": 1}) as sampler:
-        states, batches = [], []
-        for itr in range(30):
-            states.append(sampler.state_dict())
-            batches += collect(sampler, 1, first=itr)
-        # Backwards, so that what stands there at each loading is from another time.
-        for itr in reversed(range(18)):
-            sampler.load_state_dict(states[itr])
-            assert_equal_batches(collect(sampler, 12, first=itr), batches[itr : itr + 12])
-
-
 class Simulated(gymnasium.Env[Any, Any]):
     """Shows the time of a simulation that is elsewhere; all that it has itself is a number, which can be read.
 
     Args:
         where: "handle" of a library's memory, in which every environment has a place; "global", in which all share one;
-            "file"; or "numpy", whose global generator is drawn from.
-        path: of the file.
+            or "numpy", whose global generator is drawn from.
     """
 
     library: ClassVar[dict[int, float]] = {}
     opened: ClassVar[list[Any]] = []
     made = 0
 
-    def __init__(self, where: str = "handle", path: str = "", at_most: int = 1000) -> None:
+    def __init__(self, where: str = "handle", at_most: int = 1000) -> None:
         self.observation_space = spaces.Box(-1000, 1000, (1,), np.float64)
         self.action_space = spaces.Discrete(2)
         if len(self.opened) >= at_most:
             raise OSError("the simulator is in use")
         self.opened.append(self)
         Simulated.made += 1
-        self.where, self.path = where, path
+        self.where = where
         self.client = len(self.library) if where == "handle" else 0
         self.library[self.client] = 0.0
         self.t = 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self.write(0.0)
+        self.library[self.client] = 0.0
         self.t = 0
         return self.observe(), {}
 
     def step(self, action: Any) -> Any:
-        self.write(self.read() + 1 + action)
+        self.library[self.client] += 1 + action
         self.t += 1
         return self.observe(), 1.0, False, self.t == 4, {}
 
@@ -159,16 +145,8 @@ class Simulated(gymnasium.Env[Any, Any]):
         if self.where == "handle":
             del self.library[self.client]
 
-    def read(self) -> float:
-        return float(Path(self.path).read_text()) if self.where == "file" else self.library[self.client]
-
-    def write(self, value: float) -> None:
-        if self.where == "file":
-            Path(self.path).write_text(str(value))
-        self.library[self.client] = value
-
     def observe(self) -> Any:
-        return np.array([np.random.random() if self.where == "numpy" else self.read()])
+        return np.array([np.random.random() if self.where == "numpy" else self.library[self.client]])
 
 
 @pytest.fixture
@@ -179,11 +157,11 @@ def simulated():
 
 @pytest.mark.parametrize(
     ("where", "kind"),
-    [(where, "serial") for where in ("handle", "global", "file", "numpy")] + [("handle", "cpu1"), ("handle", "gpu1")],
+    [(where, "serial") for where in ("handle", "global", "numpy")] + [("handle", "cpu1"), ("handle", "gpu1")],
 )
-def test_half_of_a_state_is_no_state(where, kind, simulated, tmp_path):
+def test_half_of_a_state_is_no_state(where, kind, simulated):
     """It can be read, and would be loaded over a fresh simulation without a word."""
-    options: dict[str, Any] = {"env_kwargs": {"where": where, "path": str(tmp_path / "state")}, "B": 1, "T": 6}
+    options: dict[str, Any] = {"env_kwargs": {"where": where}, "B": 1, "T": 6}
     with running(kind, random_agent(), simulated, **options) as sampler:
         why = sampler.why_no_state()
         collect(sampler, 2)
@@ -198,19 +176,6 @@ def test_half_of_a_state_is_no_state(where, kind, simulated, tmp_path):
     assert not samples.env.valid[0].any()
     assert samples.env.observation[1].item() == 0
     assert simulated.opened == []
-
-
-def test_a_state_that_an_earlier_version_has_saved_is_not_loaded_by_half(simulated):
-    options: dict[str, Any] = {"B": 1, "T": 6}
-    with running("serial", random_agent(), simulated, **options) as sampler:
-        collect(sampler, 1)
-        work: Any = work_of(sampler)
-        work.collector.parts[0].envs.why_lost = None
-        state = sampler.state_dict()
-    assert state["parts"][0]["state"]["envs"] != [{}]
-    with running("serial", random_agent(), simulated, **options) as sampler:
-        sampler.load_state_dict(state)
-        assert sampler.n_cut_episodes == 1
 
 
 def test_an_environment_of_which_only_one_can_be_open_runs_without_a_state(simulated):
@@ -295,17 +260,13 @@ def test_serial_shutdown_closes_every_environment(closing):
 
 
 def test_environments_built_before_one_that_fails_are_closed(closing):
-    with (
-        pytest.raises(EnvError, match="no more licences"),
-        running("serial", counting_agent(), closing, B=4, env_kwargs={"breaks_at": 2}),
-    ):
-        pass
+    with pytest.raises(EnvError, match="no more licences"):
+        start_and_stop("serial", counting_agent(), closing, B=4, env_kwargs={"breaks_at": 2})
     assert closing.closed == closing.opened == [0, 1]
 
 
 def test_an_error_in_close_keeps_no_other_environment_open(closing, capsys):
-    with running("serial", counting_agent(), closing, B=3, env_kwargs={"breaks_in_close": True}):
-        pass
+    start_and_stop("serial", counting_agent(), closing, B=3, env_kwargs={"breaks_in_close": True})
     assert "Closing (rank 2) was not closed: OSError: the window is gone" in capsys.readouterr().out
     assert sorted(closing.closed) == [0, 1, 2, 3]
 
@@ -314,29 +275,14 @@ def test_an_error_in_close_keeps_no_other_environment_open(closing, capsys):
 
 
 def test_an_unknown_start_method_is_refused():
-    with (
-        pytest.raises(ValueError, match=r"start_method is 'thread'.*forkserver"),
-        running("cpu1", counting_agent(), start_method="thread"),
-    ):
-        pass
+    with pytest.raises(ValueError, match=r"start_method is 'thread'.*forkserver"):
+        start_and_stop("cpu1", counting_agent(), start_method="thread")
 
 
 @pytest.mark.parametrize("kind", EACH)
 def test_an_info_that_no_step_gave_is_refused(kind):
-    with (
-        pytest.raises((ValueError, WorkerError), match=r"'lives'.*'vector'"),
-        running(kind, counting_agent(), env_info_keys=["t", "lives"]),
-    ):
-        pass
-
-
-def test_bad_arguments_of_an_environment_say_which_call_failed():
-    for kind, error in (("serial", EnvError), ("cpu2", WorkerError)):
-        with (
-            pytest.raises(error, match=r"CountingEnv\(length=3\) failed: TypeError"),
-            running(kind, counting_agent(), env_kwargs={"length": 3}),
-        ):
-            pass
+    with pytest.raises((ValueError, WorkerError), match=r"'lives'.*'vector'"):
+        start_and_stop(kind, counting_agent(), env_info_keys=["t", "lives"])
 
 
 def test_arguments_that_cannot_be_sent_leave_no_worker_behind():
@@ -378,10 +324,3 @@ def test_there_are_no_more_workers_than_the_quota_of_a_container_has_cores_for(m
     monkeypatch.setattr(workers, "available_cpus", processes.available_cpus)
     sampler = CpuSampler(CountingEnv, {}, batch_T=1, batch_B=8)
     assert len(worker_cpus(sampler, {})) == 2
-
-
-def test_the_plan_says_how_many_workers_there_are():
-    with running("cpu2", counting_agent()) as sampler:
-        assert sampler.plan() == {"sampler": "CpuSampler", "workers": 2}
-    with running("serial", counting_agent()) as sampler:
-        assert sampler.plan() == {"sampler": "SerialSampler"}

@@ -127,17 +127,6 @@ def test_a_slow_network_shows(kind):
     assert times["NetworkTime"] >= FORWARD * n_passes / N_PROCESSES[kind]
 
 
-@pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
-def test_one_slow_worker_of_two_keeps_the_other_waiting(kind):
-    with running(kind, counting_agent(), T=4, B=2, **sleeping(4 * STEP, 1)) as sampler:
-        times, steps = measure(sampler, 2, slow=[1])
-    share = 4 * STEP * steps / N_PROCESSES[kind]
-    assert times["EnvironmentsTime"] >= share
-    # All but the slow one wait for it: the other worker, and the master where that one acts. What they do meanwhile
-    # is next to nothing.
-    assert times["WaitingTime"] >= 0.7 * share * (N_PROCESSES[kind] - 1)
-
-
 # ---- threads ----
 
 

@@ -136,33 +136,6 @@ def test_however_many_tensors_there_are_they_take_a_few_descriptors():
     assert weights is not None
 
 
-def test_stores_of_one_agent_are_apart():
-    """Those of workers, of a sampler in the background and of an evaluation beside."""
-    agent = DqnAgent(model_kwargs={"hidden_sizes": 4})
-    agent.initialize(make_env(CountingEnv, {}).spaces)
-    others = [Elsewhere(agent), Elsewhere(agent, 2), Elsewhere(agent)]
-    weight = next(agent.acting.parameters())
-
-    def state(other: Elsewhere) -> tuple[float, float]:
-        return float(next(other.agent.acting.parameters()).detach().mean()), other.agent.fraction
-
-    start = state(others[2])
-    for number in (1.0, 2.0):
-        with torch.no_grad():
-            weight.fill_(number)
-        agent.anneal_exploration(number / 4)
-        for other in others[:2]:
-            other.publish()
-            other.take()
-            assert state(other) == (number, number / 4)
-        assert state(others[2]) == (start if number == 1 else (1.0, 0.25))
-        others[2].publish(7 + int(number))
-        others[2].take(7 + int(number))
-        assert state(others[2]) == (number, number / 4)
-    with pytest.raises(RuntimeError, match="version 8 of the weights: its block holds version 9"):
-        others[2].take(8)
-
-
 def test_numbers_of_an_agent_may_have_any_name():
     class Counting(DqnAgent):
         kept_numbers: ClassVar = {**DqnAgent.kept_numbers, "half": 1, "seen.first": 2}

@@ -18,7 +18,6 @@ import pytest
 import torch
 
 from rlpyt.agents import CategoricalPgAgent
-from rlpyt.algos import A2C
 from rlpyt.logging import logger_context
 from rlpyt.samplers.base import specs_of
 from rlpyt.samplers.fleet_spec import FleetRole
@@ -31,9 +30,7 @@ from tests.runners.runner_kit import (
     make_algo,
     make_sampler,
     nightly,
-    rows_of,
     run,
-    status_of,
 )
 from tests.samplers.row_reference import Stream, assert_row
 from tests.samplers.sampler_kit import Watched, assert_equal_batches, collect, counting_agent, random_agent, running
@@ -326,21 +323,6 @@ def test_a_worker_that_stands_still_is_replaced(kind):
         assert Checker(kind, batches, recurrent=True).losses == losses_of(sampler, [(row, 2)])
 
 
-@pytest.mark.parametrize("kind", [nightly("cpu2"), "alternating2"])
-def test_two_workers_may_be_lost_in_the_same_row(kind):
-    places = {
-        rank: [place(env_seed(rank), 0, 4, t, s, 1) for t in range(4) for s in ("inside", "first")] for rank in (0, 2)
-    }
-    (row, *_) = {p.row for p in places[0]} & {p.row for p in places[2]}
-    faults = {env_seed(rank): ("kill", p.at) for rank in (0, 2) for p in places[rank] if p.row == row}
-    with restarting(kind, counting_agent(), faulty(faults)) as sampler:
-        losses = Checker(kind, collect(sampler, row // 4 + 2)).losses
-        assert sampler.diagnostics()["WorkerRestarts"] == 2
-    assert sorted((loss.row, loss.b) for loss in losses) == [(row, b) for b in range(4)]
-    assert {loss.restart for loss in losses} == {1, 2}
-    assert len({loss.restart for loss in losses if loss.b < 2}) == 1
-
-
 def kill(sampler: Any, rank: int) -> None:
     """Kill a worker from outside, and wait until it is dead."""
     worker = sampler._workers.pool.workers[rank]
@@ -416,11 +398,6 @@ def test_the_loss_after_the_last_restart_ends_the_run(kind):
         assert {loss.restart for loss in Checker(kind, batches[:-1]).losses} <= {1, 2}
 
 
-def test_no_column_counts_restarts_where_none_is_allowed():
-    with restarting("gpu2", counting_agent(), CountingEnv, restart_workers=0) as sampler:
-        assert sampler.diagnostics() == {}
-
-
 @pytest.mark.parametrize("kind", ["cpu2", nightly("gpu2")])
 def test_a_loss_is_in_the_log(kind, tmp_path):
     with (
@@ -451,26 +428,6 @@ def test_seeds_of_a_restart_are_new_whichever_worker_and_replica_it_is():
 
 
 # ---- losses before the first batch ----
-
-
-@pytest.mark.parametrize("kind", [nightly("cpu2"), "alternating2"])
-def test_a_constructor_that_always_fails_is_tried_a_few_times(kind):
-    start = time.monotonic()
-    message = r"Worker \d .*raised EnvError: Making environment [02]: FaultyEnv.*OSError: no licence"
-    with (
-        pytest.raises(WorkerError, match=message),
-        restarting(kind, counting_agent(), FaultyEnv, env_kwargs={"fault": "constructor"}, restart_workers=3),
-    ):
-        pass
-    assert time.monotonic() - start < 10
-
-
-@pytest.mark.parametrize("kind", [nightly("cpu2"), "alternating2"])
-def test_a_constructor_that_fails_once_is_tried_again(kind, tmp_path):
-    (flag := tmp_path / "flag").touch()
-    with restarting(kind, counting_agent(), faulty({}, flag, on_flag=no_licence)) as sampler:
-        losses = Checker(kind, collect(sampler, 3)).losses
-        assert losses in (losses_of(sampler, [(0, 0)]), losses_of(sampler, [(0, 2)]))
 
 
 def no_licence(flag: Path) -> None:
@@ -513,17 +470,6 @@ def test_a_replacement_that_cannot_be_built_costs_no_more_rows(kind, tmp_path):
         batches = collect(sampler, 4)
         assert sampler.diagnostics()["WorkerRestarts"] == 2
     assert Checker(kind, batches, recurrent=True).losses == [Loss(row, 2, 2), Loss(row, 2, 3)]
-
-
-@pytest.mark.parametrize("kind", ["cpu2", nightly("gpu2")])
-def test_building_a_replacement_may_take_longer_than_a_step(kind, tmp_path):
-    def build(flag: Path) -> None:
-        flag.unlink()
-        time.sleep(2)
-
-    EnvCls = faulty({env_seed(2): ("kill", 9)}, tmp_path / "flag", build)
-    with restarting(kind, counting_agent(), EnvCls, restart_workers=1, worker_timeout=1.0) as sampler:
-        assert len(Checker(kind, collect(sampler, 6)).losses) == 2
 
 
 class MortalModel(CountingModel):
@@ -573,16 +519,6 @@ def test_a_worker_that_dies_while_it_acts_goes_on_from_the_row_before(kind, t, v
         batches = collect(Watched(sampler), row // 4 + 3)
         assert sampler.diagnostics()["WorkerRestarts"] == deaths
     assert Checker(kind, batches).losses == [Loss(row + loss, deaths, b) for b in (2, 3)]
-
-
-def test_a_replacement_that_dies_in_its_first_row_is_replaced_in_that_row(tmp_path):
-    row, at = place(env_seed(2), 0, 4, 2, "inside")
-    flag = tmp_path / "flag"  # lies there after the fault, so that only the replacement dies of what it is shown
-    agent, EnvCls = mortal_agent(observation_at(row), [flag]), faulty({env_seed(2): ("kill", at)}, flag, on_flag=bool)
-    with restarting("cpu2", agent, EnvCls) as sampler:
-        batches = collect(sampler, row // 4 + 3)
-        assert sampler.diagnostics()["WorkerRestarts"] == 2
-    assert Checker("cpu2", batches).losses == [Loss(row, 2, b) for b in (2, 3)]
 
 
 def observation_at(row: int) -> Any:
@@ -695,23 +631,6 @@ def test_rows_around_the_loss_of_a_vector_environment_are_as_promised(kind, faul
 
 
 # ---- whole runs ----
-
-
-@pytest.mark.parametrize(
-    ("kind", "algo"),
-    [("cpu2", "ppo lstm"), nightly("cpu2", "a2c"), nightly("gpu2", "ppo"), nightly("alternating2", "ppo lstm")]
-    + [nightly("no_overlap2", "a2c")],
-)
-def test_a_run_goes_on_after_losses_and_counts_them(kind, algo, tmp_path):
-    EnvCls = faulty({env_seed(0): ("kill", 12), env_seed(2): ("exit", 40)})
-    made = (A2C(), CategoricalPgAgent(model_kwargs={"hidden_sizes": 8})) if algo == "a2c" else make_algo(algo)
-    run(tmp_path, made, make_sampler(kind, EnvCls, restart_workers=2), n_steps=400, seed=SEED)
-    rows = rows_of(tmp_path)
-    assert [row["Diagnostics/CumSteps"] for row in rows] == [str(40 * i) for i in range(1, 11)]
-    restarts = [int(float(row["Diagnostics/WorkerRestarts"])) for row in rows]
-    assert restarts == sorted(restarts)
-    assert restarts[-1] == 2
-    assert status_of(tmp_path)["status"] == "finished"
 
 
 @pytest.mark.parametrize(("kind", "t"), [("cpu2", 2), ("gpu2", 0), nightly("cpu2", 0), nightly("alternating2", 0)])
