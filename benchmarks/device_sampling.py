@@ -1,12 +1,13 @@
 """The own cost of `DeviceSampler`, as a share of environment and network.
 
-    python benchmarks/device_sampling.py        (--device cuda:0)
+    python benchmarks/device_sampling.py        (--device cuda:0; --compile-env)
 
 A torch-batched cart-pole of 4,096 environments is stepped with a policy of 64 x 64 units, by the sampler, and by a loop
 that does nothing but call both. Once poles fall, after some 22 steps with this policy; once none does, and episodes are
 truncated after 500 steps. The figures are the process's seconds of CPU time for a batch, medians over turns that
 alternate, and the median of the turns' own shares, so that other work on the machine changes them little. On a GPU they
-are seconds on the wall, until the GPU has done its work.
+are seconds on the wall, until the GPU has done its work. With --compile-env the sampler's environment is compiled, the
+loop's is not.
 """
 
 from __future__ import annotations
@@ -68,13 +69,15 @@ def main() -> None:
     """Print the costs."""
     parser = argparse.ArgumentParser(description="The own cost of DeviceSampler.")
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
-    device = parser.parse_args().device
+    parser.add_argument("--compile-env", action="store_true")
+    args = parser.parse_args()
+    device = args.device
     torch.set_num_threads(1)
     clock = "time on the wall" if device.type == "cuda" else "CPU time"
     print(f"{B:,} environments, batches of {T} steps, {clock}, one thread of the host")
     for falls in (True, False):
         agent = CategoricalPgAgent(model_kwargs=dict(hidden_sizes=[64, 64]))
-        sampler = DeviceSampler(CartPole, dict(falls=falls, device=str(device)), T, B)
+        sampler = DeviceSampler(CartPole, dict(falls=falls, device=str(device)), T, B, compile_env=args.compile_env)
         run = Run(batch_spec=sampler.batch_spec, bootstrap_value=True, final_rows=False)
         sampler.initialize(agent, run)
         agent.to_device(ComputeSettings(device=str(device)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -18,15 +19,17 @@ class SquashedGaussian(ActionUnits):
         log p(x) = log N(u; mean, std) - sum_i log(1 - tanh(u_i)^2)
 
     The entropy has no closed form. Densities are over the free dimensions; see `ActionUnits`, also for the arguments.
-    log_std is clamped to [-20, 2], as in the reference implementation of SAC.
+    log_std is clamped, as in the reference implementation of SAC.
 
     Source: Haarnoja et al. 2018, arXiv:1801.01290, appendix C.
     """
 
     DistInfo = DistInfoStd
+    min_log_std: ClassVar[float] = -20.0
+    max_log_std: ClassVar[float] = 2.0
 
     def _gaussian(self, dist_info: DistInfoStd) -> DistInfoStd:
-        return DistInfoStd(dist_info.mean, dist_info.log_std.clamp(-20.0, 2.0))
+        return DistInfoStd(dist_info.mean, dist_info.log_std.clamp(self.min_log_std, self.max_log_std))
 
     def sample(self, dist_info: DistInfoStd, noise: torch.Tensor) -> torch.Tensor:
         """Return the actions [..., *shape] that the noise selects."""

@@ -70,6 +70,7 @@ class DeviceEnv:
         env_kwargs: its other arguments.
         n: environments that it must have.
         ends: how episodes end, a key of `ENDS`, or "auto".
+        compiled: whether torch.compile compiles its `step`.
 
     Raises:
         EnvError: if the environment cannot be built.
@@ -77,7 +78,14 @@ class DeviceEnv:
         ValueError: if it has another number of environments, or episodes end in a way that has no rows.
     """
 
-    def __init__(self, EnvCls: Callable[..., object], env_kwargs: Kwargs | None, n: int, ends: str = "auto") -> None:
+    def __init__(
+        self,
+        EnvCls: Callable[..., object],
+        env_kwargs: Kwargs | None,
+        n: int,
+        ends: str = "auto",
+        compiled: bool = False,
+    ) -> None:
         kwargs = dict(env_kwargs or {})
         if "num_envs" not in kwargs and has_parameter(EnvCls, "num_envs"):
             kwargs["num_envs"] = n
@@ -99,6 +107,7 @@ class DeviceEnv:
             raise ValueError(f"{self.name}: num_envs is {self.n}; expected {n}. Give both the same number.")
         self.spaces = EnvSpaces(*map(as_gymnasium, (self.env.single_observation_space, self.env.single_action_space)))
         self.ends = make_ends(self, ends)
+        self._step = torch.compile(self.env.step) if compiled else self.env.step
         self._device: torch.device | None = None  # that of the first tensor which comes
         self._leaves = dict(_leaves(self.spaces.observation, "observation", self.n))
 
@@ -115,7 +124,7 @@ class DeviceEnv:
 
     def step(self, action: Buffer) -> DeviceStep:
         """Take one step in every environment, by actions in row form."""
-        result = self.called("step", self.env.step, self._to_env(action))
+        result = self.called("step", self._step, self._to_env(action))
         if not isinstance(result, tuple) or len(result) != 5:
             raise EnvError(
                 f"{self.name}: step returned {described(result)}; expected observation, reward, terminated, truncated "

@@ -97,6 +97,7 @@ class NoisyLinear(RandomModule):
     Args:
         in_features: size of x.
         out_features: size of y.
+        sigma_init: initial sigma times sqrt(in_features).
         keep_float32: whether to compute in float32 under autocast too, as an output layer does.
 
     Source: Fortunato et al. 2018, arXiv:1706.10295, section 3, factorised noise.
@@ -105,10 +106,12 @@ class NoisyLinear(RandomModule):
     input_noise: torch.Tensor
     output_noise: torch.Tensor
 
-    def __init__(self, in_features: int, out_features: int, keep_float32: bool = False) -> None:
+    def __init__(
+        self, in_features: int, out_features: int, sigma_init: float = 0.5, keep_float32: bool = False
+    ) -> None:
         super().__init__()
         self.in_features, self.out_features, self.keep_float32 = in_features, out_features, keep_float32
-        bound, sigma = 1 / math.sqrt(in_features), 0.5 / math.sqrt(in_features)
+        bound, sigma = 1 / math.sqrt(in_features), sigma_init / math.sqrt(in_features)
         self.weight = nn.Parameter(torch.empty(out_features, in_features).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(out_features).uniform_(-bound, bound))
         self.weight_sigma = nn.Parameter(torch.full((out_features, in_features), sigma))

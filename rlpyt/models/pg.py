@@ -23,7 +23,7 @@ class PgModel(Model):
 
     Returns `(logits, value)`, or `(mean, log_std, value)` for a Box of actions, and the next state if recurrent. For a
     Dict or Tuple the parameters of all parts come one after the other, and then the value.
-    `log_std` is one parameter per dimension.
+    `log_std` is one parameter per dimension. With `state_dependent_std` it is an output of the policy's last layer.
 
     Args:
         observation_space: see `make_encoder`.
@@ -37,6 +37,7 @@ class PgModel(Model):
         rnn_size: units of the recurrent layer.
         normalize_observation: whether vectors are normalised by running statistics.
         init_log_std: initial `log_std`, in units in which the bounds of the actions are -1 and 1.
+        state_dependent_std: whether `log_std` depends on the state.
         share_trunk: whether policy and value are linear in the same layers. Otherwise each has its own layers over the
             same features. None shares for images and recurrent models.
         orthogonal_init: whether weights start orthogonal, with gain sqrt 2 (0.01 in the policy's last layer, 1 in the
@@ -64,6 +65,7 @@ class PgModel(Model):
         rnn_size: int = 256,
         normalize_observation: bool = False,
         init_log_std: float = 0.0,
+        state_dependent_std: bool = False,
         share_trunk: bool | None = None,
         orthogonal_init: bool = True,
         n_atoms: int | None = None,
@@ -87,12 +89,15 @@ class PgModel(Model):
         self._are_boxes = [isinstance(leaf, spaces.Box) for leaf in leaves]
         self._sizes = list(map(encoded_action_size, leaves))
         self._std_sizes = [n for n, is_box in zip(self._sizes, self._are_boxes, strict=True) if is_box]
+        self._init_log_std = float(init_log_std)
+        if self._std_sizes and state_dependent_std:
+            self._sizes.append(sum(self._std_sizes))
         self.policy = tower_of(layers, size, None if share else sizes, sum(self._sizes), nonlinearity)
         self._n_atoms = n_atoms
         size += 0 if value_encoder is None else value_encoder.output_size
         self.value = tower_of(layers, size, None if share else sizes, n_atoms or 1, nonlinearity)
         self.log_std: nn.Parameter | None = None
-        if self._std_sizes:
+        if self._std_sizes and not state_dependent_std:
             self.log_std = nn.Parameter(torch.full((sum(self._std_sizes),), float(init_log_std)))
         if orthogonal_init:
             init_orthogonal(self)
@@ -117,10 +122,10 @@ class PgModel(Model):
 
     def _parameters_of_parts(self, policy: torch.Tensor) -> list[torch.Tensor]:
         """Return logits, or mean and log_std, of every part of an action, of what the last layer gives."""
-        parts = _split(policy, self._sizes)
-        if self.log_std is None:
+        parts, log_std = _split(policy, self._sizes), self.log_std
+        if not self._std_sizes:
             return parts
-        log_stds = _split(self.log_std, self._std_sizes)
+        log_stds = _split(parts.pop() + self._init_log_std if log_std is None else log_std, self._std_sizes)
         parameters = []
         for part, is_box in zip(parts, self._are_boxes, strict=True):
             parameters += [part, log_stds.pop(0).expand_as(part)] if is_box else [part]

@@ -63,6 +63,9 @@ class DeviceSampler(Settings, Sampler):
     """The statistics of a trajectory. They are computed on the device: a class with a method `step` is refused."""
     env_info_keys: Sequence[str] = field(default=(), kw_only=True)
     """Names of tensors [num_envs, ...] in the info of every step that are recorded in `samples.env.env_info`."""
+    compile_env: bool = field(default=False, kw_only=True)
+    """Whether `step` of the object is compiled by torch.compile, for simulators whose steps torch computes. The first
+    step then takes half a minute longer, and rounding may differ."""
     eval_n_envs: int = field(default=0, kw_only=True)
     """Environments of another such object, for evaluation; 0 for no evaluation."""
     eval_env_kwargs: Kwargs | None = field(default=None, kw_only=True)
@@ -116,12 +119,13 @@ class DeviceSampler(Settings, Sampler):
         self.shutdown()
         self._run = run = run or Run(batch_spec=self.batch_spec, final_rows=False)
         B = self.batch_spec.B
-        env = DeviceEnv(self.EnvCls, self.env_kwargs, B, self.ends)
+        env = DeviceEnv(self.EnvCls, self.env_kwargs, B, self.ends, self.compile_env)
         self._open.append(env)
         # One step of all, by which mistakes show before anything is built on them.
         env.reset(self._seed(Role.ENV))
         null = buffer_to(torchify_buffer(null_action(env.spaces.action)), env.device)
-        info = env.step(buffer_func(null, lambda x: x.expand(B, *x.shape).clone())).info
+        with torch.no_grad():  # as in batches: a compiled step would be compiled again
+            info = env.step(buffer_func(null, lambda x: x.expand(B, *x.shape).clone())).info
         if MASK in info and choice_sizes(env.spaces.action) and not has_mask(env.spaces):
             raise ValueError(
                 f"{type(self).__name__}: info of {env.name} has {MASK!r}, and its observation has not; expected the "
@@ -139,7 +143,7 @@ class DeviceSampler(Settings, Sampler):
                 if "random_lengths" in train:  # of RslRlEnv: an evaluation runs whole episodes
                     train["random_lengths"] = False
                 kwargs = {**train, **(self.eval_env_overrides or {})}
-            beside = DeviceEnv(self.EnvCls, kwargs, self._n_evaluated, self.ends)
+            beside = DeviceEnv(self.EnvCls, kwargs, self._n_evaluated, self.ends, self.compile_env)
             self._open.append(beside)
             beside.reset(self._seed(Role.EVAL_ENV))
             self._evaluation = self._collector(agent, beside, example, info, evaluation=True)

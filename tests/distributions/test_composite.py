@@ -149,20 +149,21 @@ def test_a_row_of_noise_is_that_of_its_environment() -> None:
 
 
 def test_the_default_model_gives_its_parameters() -> None:
-    model: Any = PgModel(spaces.Box(-1, 1, (2,)), DEEP, init_log_std=-0.5)
-    assert model.policy[-1].out_features == 3 + 1 + 1 + 6
-    *outputs, value = model(torch.zeros(4, 2), None, torch.zeros(4))
-    distribution = of(DEEP)
-    info = distribution.DistInfo(*outputs)
-    assert distribution.DistInfo._fields == (
-        *("deep_0_move_logits", "deep_0_aim_mean", "deep_0_aim_log_std"),
-        *("deep_1_mean", "deep_1_log_std", "move_logits"),
-    )
-    assert [x.shape[-1] for x in tuple(info)] == [3, 1, 1, 1, 1, 6]
-    assert torch.all(info["deep_1_log_std"] == -0.5)
-    assert torch.all(info["deep_0_aim_log_std"] == -0.5)
-    (distribution.entropy(info).sum() + value.sum()).backward()
-    assert all(p.grad is not None for p in model.policy.parameters())
+    for by_state, n in ((False, 3 + 1 + 1 + 6), (True, 3 + 1 + 1 + 6 + 2)):
+        model: Any = PgModel(spaces.Box(-1, 1, (2,)), DEEP, init_log_std=-0.5, state_dependent_std=by_state)
+        assert model.policy[-1].out_features == n
+        *outputs, value = model(torch.zeros(4, 2), None, torch.zeros(4))
+        distribution = of(DEEP)
+        info = distribution.DistInfo(*outputs)
+        assert distribution.DistInfo._fields == (
+            *("deep_0_move_logits", "deep_0_aim_mean", "deep_0_aim_log_std"),
+            *("deep_1_mean", "deep_1_log_std", "move_logits"),
+        )
+        assert [x.shape[-1] for x in tuple(info)] == [3, 1, 1, 1, 1, 6]
+        assert torch.all(info["deep_1_log_std"] == -0.5)
+        assert torch.all(info["deep_0_aim_log_std"] == -0.5)
+        (distribution.entropy(info).sum() + value.sum()).backward()
+        assert all(p.grad is not None for p in model.policy.parameters())
 
 
 def test_a_model_of_ones_own_is_told_what_is_asked_of_it() -> None:

@@ -171,3 +171,12 @@ def test_gradients_by_finite_differences() -> None:
         return x, log_prob, distribution.log_prob(action, new), distribution.sample(new, noise)
 
     assert torch.autograd.gradcheck(outputs, (mean.requires_grad_(), log_std.requires_grad_()))
+
+
+def test_a_subclass_chooses_the_range_of_log_std() -> None:
+    class Narrow(SquashedGaussian):
+        min_log_std, max_log_std = -5.0, -1.0
+
+    noise = torch.tensor([1.0])
+    for log_std, clamped in ((0.0, -1), (-9.0, -5)):
+        assert Narrow(1).sample(info([0.0], [log_std]), noise).item() == pytest.approx(math.tanh(math.exp(clamped)))

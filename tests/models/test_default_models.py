@@ -211,3 +211,13 @@ def test_mujoco_observations_are_flattened_and_normalised() -> None:
     features, _ = model.features(1e6 * x, torch.zeros(3, 4, 2), torch.zeros(3, 4))
     assert features.shape == (3, 4, 6)
     assert features.abs().max() == 2
+
+
+def test_a_standard_deviation_that_depends_on_the_state_starts_from_its_initial_value() -> None:
+    model = PgModel(VECTOR, Box(-1, 1, (3,)), init_log_std=-0.5, state_dependent_std=True)
+    observation = torch.randn(5, *VECTOR.shape)
+    mean, log_std, value = model(observation, torch.zeros(5, 3), torch.zeros(5))
+    assert mean.shape == log_std.shape == (5, 3)
+    assert value.shape == (5,)
+    torch.testing.assert_close(log_std, torch.full((5, 3), -0.5), rtol=0, atol=0.1)  # the head's gain is 0.01
+    assert (log_std.std(0) > 0).all()

@@ -101,6 +101,27 @@ def test_rows_are_those_of_a_serial_sampler_to_the_bit(dialect: str) -> None:
     assert torch.equal(finals, expected[: len(finals)])
 
 
+class Traced(CartPole):
+    is_compiled = False
+
+    def step(self, action: torch.Tensor) -> tuple[Any, ...]:
+        self.is_compiled = torch.compiler.is_compiling()
+        return super().step(action)
+
+
+@pytest.mark.nightly
+def test_a_compiled_simulator_gives_the_same_rows() -> None:
+    kwargs: dict[str, Any] = dict(limit=9)
+    sampler = DeviceSampler(Traced, kwargs, T, 5, compile_env=True)
+    mine, infos, _ = collected(sampler, Greedy(model_kwargs=SMALL), n=2)
+    assert sampler._open[0].env.is_compiled  # type: ignore[attr-defined]
+    other, other_infos, _ = collected(DeviceSampler(Traced, kwargs, T, 5), Greedy(model_kwargs=SMALL), n=2)
+    for pair in zip(mine, other, strict=True):
+        for one, two in zip(*map(buffer_leaves, pair), strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-4)
+    assert len(infos) == len(other_infos) > 10
+
+
 def test_sampled_actions_are_those_of_a_serial_sampler_until_a_row_takes_no_step() -> None:
     mine, _, _ = collected(DeviceSampler(Pendulum, dict(limit=30), T, 1), GaussianPgAgent(model_kwargs=SMALL))
     other, _, _ = collected(serial(Pendulum, 30, 0, T), GaussianPgAgent(model_kwargs=SMALL))
