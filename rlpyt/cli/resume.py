@@ -6,7 +6,7 @@ from typing import Annotated
 
 from rlpyt.cli.arguments import Modules, Names, Run, Steps, named
 from rlpyt.cli.named import recorded_trackers, tracking_of
-from rlpyt.cli.show import commands_at_end
+from rlpyt.cli.next_steps import next_steps
 from rlpyt.cli.trained import reading_records
 from rlpyt.cli.values import Values
 from rlpyt.logging import TensorBoardSink, Verbosity
@@ -42,5 +42,5 @@ def resume(
             sinks.append(TensorBoardSink(run))
         runner = MinibatchRlBase.resume(run, trusted=trust, sinks=sinks, verbosity=verbosity, **changes)
     if runner.logger.directory is not None:  # else another process keeps the records
-        print(*commands_at_end(run, str(run)), sep="\n")
+        print(*next_steps(run, str(run)), sep="\n")
     return 0

@@ -13,7 +13,6 @@ from rlpyt.cli.text import columns, wrapped
 from rlpyt.cli.values import text_of
 from rlpyt.run_records import (
     PARAMS_FILE,
-    PROGRESS_FILE,
     STATUS_FILE,
     STEPS,
     VARIANT_FILE,
@@ -135,24 +134,6 @@ def _next_steps(directory: Path, params: Json) -> list[str]:
         lines.append(f"go on:        rlpyt resume {path}{longer}{trust}")
     if "settings" in _dict(params, "runner"):  # that of rlpyt 0.1 has none
         lines.append(f"start again:  rlpyt train {path}{trust}")
-    return lines
-
-
-def commands_at_end(directory: Path, path: str) -> list[str]:
-    """Return lines with the commands that show a run which has ended, film its agent and draw its curves.
-
-    What a command lacks, such as a package or an environment that draws itself, it says itself. `path` is the directory
-    as a user would type it.
-    """
-    from rlpyt.envs.video import has_display  # imports torch, which `show` does without
-
-    run = shlex.quote(path)
-    lines = [f"What it was: rlpyt show {run}"]
-    if any(directory.glob("*.pkl")) or newest_checkpoint(directory) is not None:
-        video = "" if has_display() else f" --video {shlex.quote(path.rstrip('/') + '.mp4')}"
-        lines.append(f"How it acts: rlpyt play {run}{video}{trust_options(read_json(directory / PARAMS_FILE)[0])}")
-    if (directory / PROGRESS_FILE).exists():
-        lines.append(f"How it learned: rlpyt plot {run}")
     return lines
 
 

@@ -27,9 +27,9 @@ from rlpyt.cli.choices import (
 from rlpyt.cli.environment import Environment, environment
 from rlpyt.cli.main import is_of_library
 from rlpyt.cli.named import Tracking, recorded_trackers, tracking_of, with_hooks
+from rlpyt.cli.next_steps import next_steps
 from rlpyt.cli.options import PARTS, changes_of, options_class, values_for
 from rlpyt.cli.settings_file import SettingsFile, taken_from
-from rlpyt.cli.show import commands_at_end
 from rlpyt.cli.text import paragraphs
 from rlpyt.cli.trained import reading_records, spaces_of
 from rlpyt.cli.values import Values
@@ -82,7 +82,7 @@ def train(arguments: Sequence[str]) -> int:
     if directory is not None:
         here = Path.cwd()
         path = directory.relative_to(here) if directory.is_relative_to(here) else directory
-        print(*commands_at_end(directory, str(path)), sep="\n")
+        print(*next_steps(directory, str(path)), sep="\n")
     return 0
 
 
@@ -320,7 +320,7 @@ def updated(runner: MinibatchRlBase, changes: Values) -> MinibatchRlBase:
 
 def _with_evaluation(sampler: BaseSampler, changes: Mapping[str, object]) -> Mapping[str, object]:
     """Return changes of a sampler in which `eval_env_kwargs` names the entries that differ from training."""
-    if "eval_env_kwargs" not in changes or sampler.eval_env_kwargs is not None:
+    if "eval_env_kwargs" not in changes or all_settings(sampler)["eval_env_kwargs"] is not None:
         return changes
     entries, overrides = changes["eval_env_kwargs"], changes.get("eval_env_overrides")
     if not isinstance(entries, Mapping) or not entries:  # None is as training, and {} is without arguments

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from rlpyt.algos import DQN
-from rlpyt.cli import main
+from rlpyt.cli import main, next_steps
 from rlpyt.cli.algorithms import ALGORITHMS, algorithm, check_fits
 from rlpyt.cli.choices import TrainChoices, runner_of
 from rlpyt.cli.environment import environment
 from rlpyt.cli.launch import variants_of
-from rlpyt.cli.show import commands_at_end
 from rlpyt.cli.train import start_of, updated
 from rlpyt.cli.trained import read_trained
 from rlpyt.launching.smoke import smoke
@@ -294,11 +293,11 @@ def test_help_has_defaults_and_docstrings_of_the_fields_and_no_class_and_no_weig
 
 @pytest.mark.parametrize(("display", "video"), [(True, ""), (False, " --video R.mp4")])
 def test_the_end_of_a_run_offers_what_there_is_to_see(display, video, tmp_path, monkeypatch):
-    monkeypatch.setattr("rlpyt.envs.video.has_display", lambda: display)
-    assert commands_at_end(tmp_path, "R") == ["What it was: rlpyt show R"]
+    monkeypatch.setattr("rlpyt.cli.next_steps.has_display", lambda: display)
+    assert next_steps.next_steps(tmp_path, "R") == ["What it was: rlpyt show R"]
     for name in ("params.json", "params.pkl", "progress.csv"):
         (tmp_path / name).write_text("{}")
-    lines = commands_at_end(tmp_path, "R")
+    lines = next_steps.next_steps(tmp_path, "R")
     assert [line.partition("rlpyt ")[2] for line in lines] == ["show R", f"play R{video}", "plot R"]
 
 
