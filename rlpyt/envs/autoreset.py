@@ -34,14 +34,14 @@ class NextStepEnv:
         env: the vector environment.
         mode: its mode.
         name: of the environment, for messages.
-        to_rows: converts its observations to row form, in which they are given.
+        converted: converts its observations to row form, in which they are given.
 
     Raises:
         TypeError: if the mode is DISABLED, and the environment can only reset all sub-environments together.
     """
 
-    def __init__(self, env: Any, mode: AutoresetMode, name: str, to_rows: Callable[[Buffer], Buffer]) -> None:
-        self.env, self._to_rows = env, to_rows
+    def __init__(self, env: Any, mode: AutoresetMode, name: str, converted: Callable[[Buffer], Buffer]) -> None:
+        self.env, self._converted = env, converted
         self.num_envs, self._name = int(env.num_envs), name
         self.advice: list[str] = []
         """What the user should know of it."""
@@ -50,6 +50,7 @@ class NextStepEnv:
         self._ended = np.zeros(self.num_envs, bool)  # the row at hand is a final one
         self._begins = self._ended.copy()  # of these, those that begin a new game, not another life
         self._space = as_gymnasium(env.single_observation_space)
+        self._to_row = to_rows(self._space)
         self._takes_mask = self._find_out_about_masks()
 
     def reset(self, seed: Any = None, options: ResetOptions | None = None) -> Reset:
@@ -58,7 +59,7 @@ class NextStepEnv:
         self._ended[... if options is None else options.data["reset_mask"]] = False
         kwargs = {"seed": seed, "options": options}
         observation, info = self.env.reset(**{key: value for key, value in kwargs.items() if value is not None})
-        return self._to_rows(observation), info
+        return self._converted(observation), info
 
     def send(self, actions: Buffer) -> None:
         """Start a step; where an episode is over, the action should be the null action."""
@@ -71,7 +72,7 @@ class NextStepEnv:
         observation, reward, terminated, truncated, info = self._env_recv()
         terminated = as_flags(terminated, "terminated", self.num_envs).copy()
         truncated = as_flags(truncated, "truncated", self.num_envs).copy()
-        observation, info = self._to_rows(observation), vector_info(info, self.num_envs)
+        observation, info = self._converted(observation), vector_info(info, self.num_envs)
         done, begins = terminated | truncated, self._ended & self._begins
         if self._ended.any():
             reward = np.where(self._ended, 0, reward)
@@ -82,9 +83,9 @@ class NextStepEnv:
                 goes_on = begins & done & ~_traj_done(info, done)
                 if goes_on.any() and not self._same_step:
                     reset_part(self.env, goes_on)
-                first = self._to_rows(reset_part(self.env, begins)[0])
-                observation = buffer_func(observation, np.copy)
-                observation[begins] = first[begins]
+                first, observation = reset_part(self.env, begins)[0], buffer_func(observation, np.copy)
+                for b in np.flatnonzero(begins).tolist():  # the other rows may be anything
+                    observation[b] = self._to_row(_one_of(first, b))
         self._ended = done & ~begins
         if self._same_step:
             observation, info = self._with_final(observation, info)

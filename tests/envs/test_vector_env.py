@@ -433,6 +433,23 @@ def test_rows_of_environments_that_reset_themselves_or_not_at_all(mode, VectorCl
         assert len({episode for _, episode, _ in seen[:9]}) == 1, "the game went on"
 
 
+class Meaningless(CountingVectorEnv):
+    """Gives anything in the rows that a reset of a part does not reset."""
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        observation, info = super().reset(seed=seed, options=options)
+        if options is not None:
+            observation[~options["reset_mask"]] = np.nan
+        return observation, info
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_only_the_rows_of_a_reset_are_read(mode):
+    env = VectorEnvAdapter(Meaningless(3, lengths=(3, 1, 2), mode=mode), [0, 1, 2])
+    env.reset([3, 4, 5])
+    assert [(t, ended) for t, _, ended in ts_and_ends(env, 5)] == [*episode(1, 2, 3), (0, False), (1, False)]
+
+
 class Keeping(CountingVectorEnv):
     """Goes on using the arrays that it gave."""
 
