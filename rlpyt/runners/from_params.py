@@ -352,6 +352,9 @@ class Reader:
             raise ValueError(f"more than {_MOST_ENTRIES:,} entries")
         # One by one, as "dtype" would be taken for the mark of a dtype of torch.
         settings = {name: x if name == "dtype" else self.value(x, place) for name, x in recorded.items()}
+        for name in ("low", "high"):  # as earlier versions wrote the bounds of a bool Box, which gymnasium refuses
+            if isinstance(settings.get(name), bool):
+                settings[name] = int(settings[name])
         if SpaceCls is gymnasium.spaces.Tuple:
             settings["spaces"] = [part for _, part in settings["spaces"]]
         return SpaceCls(**settings)
