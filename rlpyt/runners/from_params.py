@@ -229,7 +229,7 @@ class Reader:
         except RecordError:
             raise
         except Exception as error:
-            if changed:  # it is what was given, as far as one can tell
+            if changed and self._can_be_made(cls, settings, prefix):  # it is what was given
                 raise
             raise RecordError(
                 f"{self._who}: {place or 'the runner'} cannot be made of its record: {type(error).__name__}: {error}"
@@ -240,6 +240,16 @@ class Reader:
         if isinstance(arguments, dict) and TAGS.isdisjoint(arguments):
             arguments = {name: x for name, x in arguments.items() if unrecorded_in(x) is None}
         return self.value(arguments, place)
+
+    def _can_be_made(self, cls: Callable[..., object], settings: Mapping[str, object], prefix: str) -> bool:
+        """Return whether a part could be made without changes, as far as one can tell."""
+        try:
+            cls(**{name: self.value(x, prefix + name) for name, x in settings.items()})
+        except RecordError:
+            return True  # something was not recorded
+        except Exception:
+            return False
+        return True
 
     def _changed(self, recorded: object, change: object, place: str) -> object:
         """Return a changed setting: a part with changed settings where these were given, else what was given."""
@@ -352,6 +362,9 @@ class Reader:
             raise ValueError(f"more than {_MOST_ENTRIES:,} entries")
         # One by one, as "dtype" would be taken for the mark of a dtype of torch.
         settings = {name: x if name == "dtype" else self.value(x, place) for name, x in recorded.items()}
+        for name in ("low", "high"):  # as earlier versions wrote the bounds of a bool Box, which gymnasium refuses
+            if isinstance(settings.get(name), bool):
+                settings[name] = int(settings[name])
         if SpaceCls is gymnasium.spaces.Tuple:
             settings["spaces"] = [part for _, part in settings["spaces"]]
         return SpaceCls(**settings)

@@ -191,7 +191,7 @@ class EventHook(Hook):
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned."""
-        self._n_rows = state_dict["n_rows"]
+        self._n_rows = state_dict.get("n_rows", 0)  # older checkpoints have none
 
 
 @dataclass(eq=False)

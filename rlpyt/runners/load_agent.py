@@ -99,7 +99,7 @@ def _agent(reader: Reader, record: Json, state: StateDict, changes: Mapping[str,
     weights = {name: state if name == "initial_model_state_dict" else None for name in given}
     agent = reader.part(record, "", {**weights, **changes})
     if not isinstance(agent, Agent):
-        raise RecordError(f"load_agent: the record of the agent is that of a {type(agent).__name__}; expected one.")
+        raise RecordError(f"load_agent: params.json has the record of a {type(agent).__name__}; expected an agent's.")
     return agent
 
 

@@ -11,7 +11,7 @@ from numbers import Real
 import numpy as np
 import torch
 
-from rlpyt.core import Metrics, hyper_parameters, rows_consumed
+from rlpyt.core import Metrics, hyper_parameters, rows_consumed, rows_per_update
 from rlpyt.functional import TARGETS_OUTSIDE
 from rlpyt.logging import ProgBarCounter, to_numbers
 from rlpyt.runners.agreement import TrainingDiverged
@@ -186,12 +186,13 @@ class RunLog:
 
     def load_state_dict(self, state: StateDict) -> None:
         """Take over what `state_dict` returned."""
-        now = time.monotonic()
+        training, now = self._training, time.monotonic()
         self._metrics.load_state_dict(state["metrics"])
         self._cum_completed_trajs = state["cum_completed_trajs"]
         self._start_time, self._last_time = now - state["seconds"], now - state["seconds_since_row"]
         self._last_steps, self._last_update_counter = state["last_steps"], state["last_update_counter"]
-        self._last_rows = state["last_rows"]
+        rows = self._last_update_counter * rows_per_update(training.algo) * training.agreement.replicas.world_size
+        self._last_rows = state.get("last_rows", rows)  # not in a checkpoint of an earlier version
 
 
 # ---- metrics ----

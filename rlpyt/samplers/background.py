@@ -386,7 +386,7 @@ class BackgroundSampler(Sampler):
         self.n_cut_episodes = self.settled().ask(call(SamplerServer.load_state_dict, state_dict["sampler"]))
         self.itr, self.next = state_dict["itr"], state_dict["next"]
         self.n_arrived = self.next
-        self.coupling.ages = list(state_dict["ages"])
+        self.coupling.ages = list(state_dict.get("ages", ()))  # checkpoints from before have none
         for batch in state_dict["ahead"]:
             # In memory of their own: the ring has only the row after the last batch, which the sampler has restored.
             leaves = (leaf.clone() for leaf in batch["rows"])

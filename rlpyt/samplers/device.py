@@ -297,5 +297,5 @@ class DeviceSampler(Settings, Sampler):
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Load the result of `state_dict`; environments without a state begin new episodes, by a seed of their own."""
-        self._next_itr = state_dict["itr"]
+        self._next_itr = state_dict.get("itr", 0)  # older checkpoints have none
         self.n_cut_episodes += self._running().load_state_dict(state_dict, self._seed(Role.SAMPLER, self._next_itr))

@@ -118,7 +118,8 @@ class TypedTrajStates(TrajStates):
         infos = []
         for state in saved:
             info = new_traj_info()
-            info.ended_at = state["ended_at"]
+            if (ended_at := state.get("ended_at")) is not None:  # checkpoints of earlier versions do not have it
+                info.ended_at = ended_at
             if restore_info(info, state["info"]):
                 infos.append(info)
         return infos

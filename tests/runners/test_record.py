@@ -162,6 +162,13 @@ def test_discrete_spaces_of_every_dtype_come_back(name):
     assert found[0].start == 1
 
 
+def test_bounds_that_were_written_as_truth_values_are_read():
+    """Earlier versions wrote those of a bool Box so: the agents of such runs must load."""
+    record = {"space": "Box", "settings": {"low": False, "high": True, "shape": [3], "dtype": "bool"}}
+    found = part_from_record(holder(record), known=[Holder]).value
+    assert (found.dtype, found.low.tolist(), found.high.tolist()) == (np.bool_, [False] * 3, [True] * 3)
+
+
 def test_numbers_come_back_as_plain_ones():
     values = again(Holder(value=[np.float32(0.5), np.int64(3), np.bool_(True), np.float64("nan")])).value
     assert [type(x) for x in values] == [float, int, bool, float]

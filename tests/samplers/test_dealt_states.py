@@ -230,6 +230,9 @@ def test_statistics_of_any_kind_have_a_state_and_keep_their_types(kind, tmp_path
         ends = [info.ended_at or (0, 0, 0) for info in restored]
         assert ends == [info.ended_at for info in infos] == sorted(ends)
         assert len({itr for itr, _, _ in ends}) > 1
+        # As a checkpoint of an earlier version.
+        old = [{name: x for name, x in one.items() if name != "ended_at"} for one in states.saved(infos)]
+        assert [info.ended_at for info in states.restored(old, fresh)] == [None] * len(infos)
         assert sampler.why_no_state() is None
     with running(kind, random_agent(True), LifeEnv, **OPTIONS, TrajInfoCls=Histogram, env_kwargs=env_kwargs) as sampler:
         sampler.load_state_dict(load_snapshot(tmp_path / "state.pkl"))

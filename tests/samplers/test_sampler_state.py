@@ -16,6 +16,7 @@ from gymnasium import spaces
 from rlpyt.envs import AtariEnv, EnvError
 from rlpyt.logging import load_snapshot, save_snapshot
 from rlpyt.samplers import CpuSampler, workers
+from rlpyt.samplers.base import work_of
 from rlpyt.samplers.workers import worker_cpus
 from rlpyt.types import Run
 from rlpyt.utils import processes
@@ -176,6 +177,19 @@ def test_half_of_a_state_is_no_state(where, kind, simulated):
     assert not samples.env.valid[0].any()
     assert samples.env.observation[1].item() == 0
     assert simulated.opened == []
+
+
+def test_a_state_that_an_earlier_version_has_saved_is_not_loaded_by_half(simulated):
+    options: dict[str, Any] = {"B": 1, "T": 6}
+    with running("serial", random_agent(), simulated, **options) as sampler:
+        collect(sampler, 1)
+        work: Any = work_of(sampler)
+        work.collector.parts[0].envs.why_lost = None
+        state = sampler.state_dict()
+    assert state["parts"][0]["state"]["envs"] != [{}]
+    with running("serial", random_agent(), simulated, **options) as sampler:
+        sampler.load_state_dict(state)
+        assert sampler.n_cut_episodes == 1
 
 
 def test_an_environment_of_which_only_one_can_be_open_runs_without_a_state(simulated):
