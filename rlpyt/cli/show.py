@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rlpyt.cli.arguments import Run
-from rlpyt.cli.text import columns, wrapped
+from rlpyt.cli.text import wrapped
 from rlpyt.cli.values import text_of
 from rlpyt.run_records import (
     PARAMS_FILE,
@@ -221,12 +221,15 @@ def grid_lines(folder: Path, directories: Sequence[Path], jobs: Mapping[Path, st
     states = Counter(map(_state, directories))
     head = ("run", "status", "steps", "return", *(["job"] if jobs else []))
     rows = [head, *((*_row(run, folder), jobs.get(run, ""))[: len(head)] for run in directories)]
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    # Not wrapped, as another program may read them.
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     told = ", ".join(f"{n} {state}" for state, n in states.items())
     is_grid = any((directory.parent / VARIANT_FILE).exists() for directory in directories)
     hint = ["go on: start the grid again with the same command"] if is_grid and set(states) - {"finished"} else []
     hint += [f"one of them: rlpyt show {shlex.quote(str(run))}" for run in directories if run.is_dir()][:1]
     runs = "1 run" if len(directories) == 1 else f"{len(directories)} runs"
-    return [str(folder), "", *columns(rows).split("\n"), "", f"{runs}: {told}", *hint]
+    return [str(folder), "", *lines, "", f"{runs}: {told}", *hint]
 
 
 def _row(directory: Path, folder: Path) -> tuple[str, str, str, str]:

@@ -176,7 +176,8 @@ def with_job(run, job_id, status=None, claim=None, token="a1", **more):
         (run / "status.json").write_text(json.dumps({"status": status, **more}))
 
 
-def test_runs_are_shown_with_what_slurm_says_of_their_jobs(tmp_path, squeue, capsys):
+def test_runs_are_shown_with_what_slurm_says_of_their_jobs(tmp_path, squeue, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")  # a run is one line all the same
     study = tmp_path / "study"
     with_job(study / "x_1/run_0", "7", "interrupted")
     with_job(study / "x_1/run_10", "12")  # no directory yet
