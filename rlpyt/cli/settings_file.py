@@ -76,7 +76,7 @@ def read_settings(path: str) -> SettingsFile:
     """Return the settings in a file."""
     text = Path(path).read_text(encoding="utf-8")
     try:
-        content = _yaml(path, text) if path.endswith(_YAML) else json.loads(text)
+        content = _yaml(path, text) if path.endswith(_YAML) else json.loads(text, object_pairs_hook=_once)
     except ValueError as error:
         kind = "YAML" if path.endswith(_YAML) else "JSON"
         raise ValueError(f"{path} is no {kind}: {' '.join(str(error).split())}") from error
@@ -96,6 +96,14 @@ def read_settings(path: str) -> SettingsFile:
                 raise ValueError(f"{path}: {key} under {place!r} comes twice; expected it once, also with - for _.")
             into[_name(key)] = x
     return SettingsFile(path, values)
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return the content of a dictionary of JSON, and refuse a name that comes twice."""
+    names = [name for name, _ in pairs]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"{twice} comes twice")
+    return dict(pairs)
 
 
 def _yaml(path: str, text: str) -> object:

@@ -130,13 +130,13 @@ def test_a_file_of_settings_that_cannot_be_meant(content, says, refused, in_fold
         (["launch", *PPO[1:], "--config", "study.yaml"], "--vary seed=5,6"),
         (["train", "no.yaml"], "No such file"),
         ([*PPO, "--config"], "--config: got no value"),
-        ([*PPO, "--config", "study.json"], "study.json is no JSON: Expecting"),
+        ([*PPO, "--config", "study.json"], "study.json is no JSON: seed comes twice"),
     ],
 )
 def test_a_file_that_is_named_in_vain(arguments, says, refused, in_folder):
     pytest.importorskip("yaml")
     (in_folder / "study.yaml").write_text("seed: 1")
-    (in_folder / "study.json").write_text('{"seed": 1,}')
+    (in_folder / "study.json").write_text('{"seed": 1, "seed": 2}')
     refused(arguments, says)
 
 
