@@ -449,10 +449,11 @@ ALGORITHMS: dict[str, Algorithm] = {
 
 
 def algorithm(name: str) -> Algorithm:
-    """Return an algorithm by its name; the error for another name has the close ones."""
-    if name in ALGORITHMS:
-        return ALGORITHMS[name]
-    hint = did_you_mean(name, ALGORITHMS, f"; expected one of {', '.join(ALGORITHMS)}.")
+    """Return an algorithm by its name, such as "sac" or "SAC"; the error for another name has the close ones."""
+    key = name.lower().replace("-", "_")
+    if key in ALGORITHMS:
+        return ALGORITHMS[key]
+    hint = did_you_mean(key, ALGORITHMS, f"; expected one of {', '.join(ALGORITHMS)}.")
     raise ValueError(f"there is no algorithm {name!r}{hint} rlpyt algos lists them.")
 
 
