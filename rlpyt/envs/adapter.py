@@ -212,7 +212,7 @@ class EnvAdapter:
                 f"{self.where}: loading a state: got that of {state_dict['name']}, expected one of {self.name}."
             )
         frame = self._frame()
-        for place, came in state_dict["frame"].items():
+        for place, came in state_dict.get("frame", {}).items():
             if came != frame.get(place):
                 raise ValueError(
                     f"{self.where}: loading a state: {place}: got {came}, expected {frame.get(place, 'no such layer')}."

@@ -98,7 +98,9 @@ def load_array(node: StateDict, base: np.ndarray | None = None) -> np.ndarray:
         raise _invalid(f"an array of shape {shape}", "no length < 0")
     array: np.ndarray
     if base is None:
-        axes, memory = node["axes"], np.asarray(node["data"], np.uint8).tobytes()
+        # Earlier versions wrote "C" or "F" for the order of the dimensions in memory.
+        axes = node["axes"] if "axes" in node else range(len(shape))[:: 1 if node["order"] == "C" else -1]
+        memory = np.asarray(node["data"], np.uint8).tobytes()
         array = np.ndarray([shape[i] for i in axes], dtype, memory).transpose(np.argsort(axes)).copy("K")
         array.flags.writeable = node["writeable"]
     else:

@@ -98,9 +98,10 @@ class RunCheckpoints:
             saved, error = None, ""
             try:
                 saved = self._files.read(step)
-                _of_a_run(saved.info, step)
             except CheckpointError as damage:
                 error = str(damage)
+            if saved is not None and "itr" not in saved.info:
+                error = f"Resuming a run: the manifest of step {step:,} has no 'itr'; expected that of a run."
             found = [text for text in self._agreement.gather(error) if text]
             if not found and saved is not None:
                 return saved
