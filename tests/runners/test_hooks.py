@@ -24,6 +24,7 @@ from rlpyt.runners import (
 )
 from rlpyt.settings import all_settings
 from rlpyt.utils.compute import ComputeSettings
+from tests.pairs import others_nightly
 from tests.runners.runner_kit import make_algo, make_sampler, rows_of, run, status_of, without_times
 from tests.toy_envs import CountingEnv
 
@@ -81,7 +82,10 @@ def test_a_hook_that_looks_on_changes_no_number(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("kind", ["MinibatchRl", "eval", "beside", "SyncRl", "AsyncRl", "free"])
+KINDS = ["MinibatchRl", "eval", "beside", "SyncRl", "AsyncRl", "free"]
+
+
+@pytest.mark.parametrize("kind", others_nightly(KINDS, ["MinibatchRl", "SyncRl", "AsyncRl"]))
 def test_a_hook_stops_every_runner_at_a_row(kind, tmp_path):
     hook = Diary(stop_at=80)
     algo = "dqn" if kind == "free" else "ppo"

@@ -307,6 +307,7 @@ def test_workers_outlive_the_thread_that_started_them(method):
         stop_workers(made)
 
 
+@pytest.mark.nightly
 def test_a_script_on_standard_input_starts_workers_and_modules_of_the_forkserver_do_nothing_elsewhere():
     """Tools that import every module of a package must not block the signals of their process."""
     script = """
@@ -470,6 +471,7 @@ ENDS = """
 """
 
 
+@pytest.mark.nightly
 def test_a_path_of_temporary_files_may_be_too_long_for_a_socket(tmp_path):
     long = tmp_path / ("a" * 60) / ("b" * 60)
     long.mkdir(parents=True)
