@@ -29,8 +29,8 @@ _IS_OLD = "isolate_recompiles" not in signature(torch.compile).parameters
 # torch compiles a function only so often, and other runs in this process would count. Before 2.13 they do.
 _OF_ITS_OWN: Kwargs = {} if _IS_OLD else {"isolate_recompiles": True}
 # Kinds of what code reads by its global names and nobody exchanges within a run: functions, classes, modules. A look at
-# each of them before every update takes a fifth of the update of a small network.
-_STAYS = {"BUILTIN_MATCH", "CLASS_MATCH", "CLOSURE_MATCH", "DUPLICATE_INPUT", "ID_MATCH", "MODULE_MATCH"}
+# each of them before every update takes an eighth of the update of a small network.
+_STAYS = {"BUILTIN_MATCH", "CLASS_MATCH", "CLOSURE_MATCH", "MODULE_MATCH"}
 # Before 2.13 torch fails an assertion where it would order the loops of a fused step of Adam again.
 _CUDA_GRAPHS: Kwargs = {"triton.cudagraphs": True, **({"loop_ordering_after_fusion": False} if _IS_OLD else {})}
 
