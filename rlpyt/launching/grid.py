@@ -44,7 +44,11 @@ class GridRun:
     @property
     def directories(self) -> list[Path]:
         """Directories of all its starts, the newest one last: a script without resume takes `run_<ID>_1` next."""
-        found = [re.fullmatch(rf"run_{self.run_ID}_([0-9]+)", path.name) for path in self.log_dir.glob("run_*")]
+        try:
+            names = os.listdir(self.log_dir)
+        except OSError:  # of a network folder, which must not end the launcher
+            names = []
+        found = [re.fullmatch(rf"run_{self.run_ID}_([0-9]+)", name) for name in names]
         beside = sorted((match for match in found if match), key=lambda match: int(match[1]))
         return [self.directory, *(self.log_dir / match[0] for match in beside)]
 
