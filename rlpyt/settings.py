@@ -212,6 +212,16 @@ def whole(part: Settings, name: str, least: int = 1) -> int:
     return int(getattr(part, name))
 
 
+def check_count(part: Settings, name: str) -> None:
+    """Check that the schedule of a count, which is rounded, begins with a whole number from 1."""
+    part.check(name, lambda x: x >= 1 and x % 1 == 0, "a whole number from 1")
+
+
+def whole_count(x: float) -> int:
+    """Return the rounded value of a schedule of a count."""
+    return max(1, round(x))
+
+
 def refuse_together(part: object, name: str, others: Mapping[str, str]) -> None:
     """Refuse a setting, which is set, beside others that are set too: not None, False or 0.
 

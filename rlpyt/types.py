@@ -396,9 +396,6 @@ def as_number(value: Buffer) -> float | None:
     return None
 
 
-as_success = as_number
-"""Another name of `as_number`."""
-
 AtariTrajInfo = TrajInfo
 """The predecessor's name for statistics with `GameScore`, which `TrajInfo` sums up wherever info has `game_score`."""
 

@@ -10,10 +10,9 @@ import torch
 from rlpyt.algos.base import AnyAlgorithm
 from rlpyt.algos.metrics import Numbers, tensors_and_metrics
 from rlpyt.algos.policy_gradient import UpdateRows
-from rlpyt.algos.replay_settings import check_count
 from rlpyt.functional import CountLike
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.settings import Hyper, Scheduled, Settings, whole
+from rlpyt.settings import Hyper, Scheduled, Settings, check_count, whole
 from rlpyt.utils.arrays import buffer_func, buffer_to
 
 

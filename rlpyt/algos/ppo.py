@@ -13,7 +13,6 @@ import torch
 from rlpyt.algos.metrics import Numbers, stack_metrics
 from rlpyt.algos.minibatching import Minibatching, MinibatchSettings
 from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, actor_critic_loss, loss_of_values
-from rlpyt.algos.replay_settings import whole_count
 from rlpyt.core import Metrics, PolicyAgent
 from rlpyt.functional import (
     CountLike,
@@ -25,7 +24,7 @@ from rlpyt.functional import (
     ppo_clip_loss,
 )
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.settings import Hyper
+from rlpyt.settings import Hyper, whole_count
 from rlpyt.types import Run
 
 

@@ -22,7 +22,6 @@ from rlpyt.algos.policy_gradient import (
     rows_on_device,
     step_down,
 )
-from rlpyt.algos.replay_settings import whole_count
 from rlpyt.core import Metrics, QAgent
 from rlpyt.functional import (
     CountLike,
@@ -32,7 +31,7 @@ from rlpyt.functional import (
     valid_mean,
 )
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.settings import Hyper
+from rlpyt.settings import Hyper, whole_count
 from rlpyt.types import AgentInputs, Run, Samples
 
 

@@ -15,11 +15,11 @@ from rlpyt.algos.loss_after import LossAfter
 from rlpyt.algos.metrics import Numbers, tensors_and_metrics
 from rlpyt.algos.replay_feed import OffPolicyAlgo, ReplayFeed, Target
 from rlpyt.algos.replay_rows import Outputs, for_atoms, mean_loss, mean_of_rows, run_over
-from rlpyt.algos.replay_settings import ReplaySettings, check_count, has_input_priorities
+from rlpyt.algos.replay_settings import ReplaySettings, has_input_priorities
 from rlpyt.core import QpgPolicyAgent
 from rlpyt.functional import Backup, CountLike, ScheduleLike, ValueTarget, td_target
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.settings import Hyper
+from rlpyt.settings import Hyper, check_count
 from rlpyt.types import AgentInputs, Run
 from rlpyt.utils.arrays import buffer_to
 

@@ -27,7 +27,6 @@ from rlpyt.algos.replay_settings import (
     make_replay,
     rows_of_draw,
     rows_of_update,
-    whole_count,
 )
 from rlpyt.algos.replay_thread import ReplayThread
 from rlpyt.algos.resets import Resets
@@ -36,7 +35,7 @@ from rlpyt.core import Agent, Metrics, Remark, Replay, example_inputs, rows_cons
 from rlpyt.functional import sequence_priority
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.replays.stored_rows import StoredRows
-from rlpyt.settings import Hyper, chosen
+from rlpyt.settings import Hyper, chosen, whole_count
 from rlpyt.types import Places, Run, Samples, StateDict
 from rlpyt.utils.arrays import buffer_to
 from rlpyt.utils.device_copy import CopyToCpu, CopyToDevice

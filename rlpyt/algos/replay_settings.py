@@ -36,7 +36,7 @@ from rlpyt.replays import (
     mapped_file,
 )
 from rlpyt.replays.hindsight import FUNCTIONS, Strategy, as_hindsight
-from rlpyt.settings import Hyper, Scheduled, Settings, refuse_together, whole
+from rlpyt.settings import Hyper, Scheduled, Settings, check_count, refuse_together, whole, whole_count
 from rlpyt.spaces import frame_counts, null_action
 from rlpyt.types import BatchSpec, Run, Samples
 from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_leaves, build_array
@@ -543,16 +543,6 @@ def check_memory(algo: AnyAlgorithm, nominal: RowStorage, observation: Buffer, h
 
 
 # ---- what settings amount to ----
-
-
-def check_count(settings: Settings, name: str) -> None:
-    """Check that the schedule of a count, which is rounded, begins with a whole number from 1."""
-    settings.check(name, lambda x: x >= 1 and x % 1 == 0, "a whole number from 1")
-
-
-def whole_count(x: float) -> int:
-    """Return the rounded value of a schedule of a count."""
-    return max(1, round(x))
 
 
 def has_input_priorities(settings: ReplaySettings) -> bool:

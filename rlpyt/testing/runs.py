@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 from rlpyt.agents import PgAgent
-from rlpyt.algos import A2C
+from rlpyt.algos import RlAlgorithm
 from rlpyt.core import Agent, Algorithm, Metrics, Sampler
 from rlpyt.runners import MinibatchRl, MinibatchRlBase, MinibatchRlEval
 from rlpyt.samplers import SerialSampler
@@ -91,8 +91,10 @@ def _batches(sampler: Sampler, make_agent: Callable[[], Agent], n_itr: int, seed
     batches: list[Samples] = []
 
     @dataclass(kw_only=True, eq=False)
-    class Recorder(A2C):
+    class Recorder(RlAlgorithm[Agent]):
         """Algorithm that keeps the batches and updates nothing."""
+
+        bootstrap_value, batch_size = True, 1
 
         def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
             batches.append(buffer_func(samples, torch.clone))

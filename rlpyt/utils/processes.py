@@ -213,7 +213,7 @@ def replied(workers: Sequence[Worker], seconds: float) -> list[Worker]:
 
 
 def reply_soon(workers: Sequence[Worker], seconds: float = SPIN_SECONDS) -> list[Worker]:
-    """Return the same awake, for a moment; a tenth of the time of falling asleep."""
+    """Return the same, by asking again and again for a moment: falling asleep and waking up takes ten times as long."""
     deadline = time.perf_counter() + seconds
     while not (ready := [worker for worker in workers if worker._has_reply.poll(0)]):
         if time.perf_counter() > deadline:
