@@ -9,11 +9,15 @@ Each line of a figure is a grid of `rlpyt launch`, whose runs have a core each. 
 were stopped or killed, from their newest checkpoints, and leaves out those that have finished. At the end, and with
 `--report`, docs/notes/figures.md is written: of each line the mean over seeds with its interval, the command, and what
 another source reports at these steps; and a picture of the curves of each figure, which docs/start/gallery.md has too.
+
+The evaluations of finished runs are kept in docs/notes/figures, a file for each figure, so that later sittings and
+other machines add to them. A line that has all its seeds there is not run again; delete its rows to have it run.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import math
 import shlex
 import signal
@@ -21,11 +25,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
 
 from experiments import gallery
-from rlpyt.results import RunResult, find_runs, mean_interval, plot_curves, read_study
+from rlpyt.results import RunGroup, RunResult, Study, find_runs, mean_interval, plot_curves
+from rlpyt.results.study import RETURN
+from rlpyt.run_records import STEPS
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA, NOTES = ROOT / "data/figures", ROOT / "docs/notes"
@@ -34,8 +44,12 @@ BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
 TWO_CORES = "--runs-at-once 1 "  # of two, for runs of two processes
-TWO_FRAMES = "--env-kwargs action_repeat=2"
+SPARSE = "--log-interval-steps 5000"  # an evaluation takes as long as a thousand steps
+TWO_FRAMES = f"--env-kwargs action_repeat=2 --compile {SPARSE}"
 MINATAR = "experiments.tasks:minatar_breakout"
+
+Curves: TypeAlias = dict[str, dict[int, list[tuple[float, float]]]]
+"""Method -> seed -> steps and returns of its evaluations."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +63,13 @@ class Line:
     """Return that another source reports after these steps, and which; empty where none is known."""
     label: str = ""
     """Name in the table and of the folder; empty is that of the algorithm."""
+    is_peer: bool = False
+    """Whether it is another library's of `experiments.peers`, which is run by hand, in an environment of its own."""
 
     @property
     def name(self) -> str:
         """Name in the table and of the folder."""
-        return self.label or self.algo
+        return self.label or (f"sb3_{self.algo}" if self.is_peer else self.algo)
 
 
 @dataclass(frozen=True)
@@ -70,7 +86,10 @@ class Figure:
     """A sentence of the page, such as which package the task needs."""
 
     def command(self, key: str, line: Line, runs_at_once: int | None = None) -> list[str]:
-        """Return the arguments of `rlpyt` for a line of the figure of a key."""
+        """Return the arguments of `rlpyt`, or of `python`, for a line of the figure of a key."""
+        if line.is_peer:
+            steps = f"{self.n_steps:.0f}"
+            return ["-m", "experiments.peers", line.algo, self.env, "--n-steps", steps, "--figure", key, "--seed", "0"]
         at_once = [] if runs_at_once is None or TWO_CORES in line.options else ["--runs-at-once", str(runs_at_once)]
         return [
             *("launch", line.algo, self.env, "--n-steps", f"{self.n_steps:.0f}", "--seeds", str(self.seeds)),
@@ -119,10 +138,18 @@ FIGURES: dict[str, Figure] = {
         (
             Line("sac"),
             Line("crossq", reference="8,112 with 2,048 units, XQC's authors"),
+            Line("crossq", is_peer=True),
+            Line(
+                "crossq",
+                "--agent.q-model-kwargs layers=batch_norm hidden_sizes=[512,512]",
+                "8,112 with 2,048 units, XQC's authors",
+                label="crossq_512",
+            ),
             Line("xqc", reference="8,597 with 512 units, its authors"),
             Line("simba"),
             Line("simbav2", reference="7,328 with 512 units, its authors"),
         ),
+        options="--compile",
     ),
     "dog_stand": Figure(
         "dm_control/dog-stand",
@@ -170,8 +197,11 @@ FIGURES: dict[str, Figure] = {
     **{
         key: Figure(
             f"popgym:popgym-{task}Easy-v0",
-            1_000_000,
-            (Line("ppo_lstm"), Line("pqn_lstm"), Line("r2d1"), Line("ppo", label="ppo_without_memory")),
+            500_000,
+            (
+                *(Line("ppo_lstm"), Line("recurrent_ppo", is_peer=True), Line("pqn_lstm"), Line("r2d1")),
+                Line("ppo", label="ppo_without_memory"),
+            ),
             about="1 is the most there is. It needs `pip install popgym`.",
         )
         for key, task in (("repeat_previous", "RepeatPrevious"), ("count_recall", "CountRecall"))
@@ -194,7 +224,10 @@ def run(keys: Iterable[str], hours: float, runs_at_once: int | None) -> bool:
     """Run the lines of figures one after another; return whether all runs have finished."""
     end, complete = time.monotonic() + 3600 * hours, True
     for key in keys:
+        kept = read_curves(key)
         for line in FIGURES[key].lines:
+            if line.is_peer or len(kept.get(line.name, {})) >= FIGURES[key].seeds:
+                continue
             left = end - time.monotonic()
             command = FIGURES[key].command(key, line, runs_at_once)
             if left <= 0 or not finishes([sys.executable, "-m", "rlpyt", *command], left):
@@ -221,58 +254,98 @@ def report(keys: Iterable[str]) -> None:
     parts = text.partition(BEGIN)[2].partition(END)[0].split("\n## ")[1:]
     blocks = {part.partition("\n")[0]: part for part in parts}
     for key in keys:
-        if (lines := table(key)) is not None:
-            blocks[key] = "\n".join([key, "", *lines, ""])
-            picture(key)
+        if curves := keep_curves(key):
+            blocks[key] = "\n".join([key, "", *table(key, curves), ""])
+            picture(key, curves)
     body = "".join(f"\n## {blocks[key].strip()}\n" for key in FIGURES if key in blocks)
     PAGE.write_text(text.partition(BEGIN)[0] + BEGIN + "\n" + body + "\n" + END + text.partition(END)[2])
 
 
-def table(key: str) -> list[str] | None:
-    """Return the lines of a figure's part of the page; None without a finished run."""
-    figure = FIGURES[key]
-    rows = []
-    for line in figure.lines:
-        if runs := finished(key, line):
-            command = shlex.join(["rlpyt", *figure.command(key, line)])
-            rows.append(f"| {line.name} | {score(runs)} | {len(runs)} | {line.reference} | `{command}` |")
-    if not rows:
-        return None
-    return [
-        " ".join(
-            [
-                f"{figure.env}, {figure.n_steps:,.0f} steps.",
-                *filter(None, [figure.about]),
-                f"![curves](figures/{key}.png)",
-            ]
-        ),
-        "",
-        "| method | return | seeds | reference | command |",
-        "|---|---|---|---|---|",
-        *rows,
-    ]
+def read_curves(key: str) -> Curves:
+    """Return the curves of a figure that are kept in its file."""
+    if not curves_file(key).exists():
+        return {}
+    with curves_file(key).open(newline="") as file:
+        rows = [(method, int(seed), float(step), float(x)) for method, seed, step, x in list(csv.reader(file))[1:]]
+    curves: Curves = {}
+    for (method, seed), points in groupby(rows, lambda row: row[:2]):
+        curves.setdefault(method, {})[seed] = [point[2:] for point in points]
+    return curves
 
 
-def finished(key: str, line: Line) -> list[RunResult]:
+def keep_curves(key: str) -> Curves:
+    """Add the finished runs of a figure to its file; return all curves that it has now, in the order of the lines."""
+    kept = read_curves(key)
+    curves: Curves = {}
+    for line in FIGURES[key].lines:
+        own = dict(kept.pop(line.name, {}))
+        for one in finished(DATA / key / line.name):
+            assert isinstance(one.seed, int)
+            own[one.seed] = list(zip(*(x.tolist() for x in one.curve(RETURN)), strict=True))
+        if own:
+            curves[line.name] = dict(sorted(own.items()))
+    if curves:
+        PICTURES.mkdir(exist_ok=True)
+        with curves_file(key).open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["method", "seed", "step", "return"])
+            for method, seeds in curves.items():
+                for seed, points in seeds.items():
+                    writer.writerows([method, seed, f"{step:.0f}", f"{x:.5g}"] for step, x in points)
+    return curves
+
+
+def curves_file(key: str) -> Path:
+    """Return the file of the curves of a figure."""
+    return PICTURES / f"{key}.csv"
+
+
+def finished(folder: Path) -> list[RunResult]:
     """Return the finished runs of a line."""
-    folder = DATA / key / line.name
     return [one for one in find_runs(folder) if one.finished] if folder.exists() else []
+
+
+def table(key: str, curves: Curves) -> list[str]:
+    """Return the lines of a figure's part of the page."""
+    figure = FIGURES[key]
+    where = [f"![curves](figures/{key}.png)", f"The points are in [{key}.csv](figures/{key}.csv)."]
+    rows = ["| method | return | seeds | reference | command |", "|---|---|---|---|---|"]
+    for line in figure.lines:
+        if line.name in curves:
+            runs = runs_of(curves[line.name])
+            rows.append(
+                f"| {line.name} | {score(runs)} | {len(runs)} | {line.reference} | `{command_text(key, line)}` |"
+            )
+    about = [f"{figure.env}, {figure.n_steps:,.0f} steps.", *filter(None, [figure.about]), *where]
+    return [" ".join(about), "", *rows]
+
+
+def command_text(key: str, line: Line) -> str:
+    """Return the command of a line; of a peer that of its first seed."""
+    return shlex.join(["python" if line.is_peer else "rlpyt", *FIGURES[key].command(key, line)])
+
+
+def runs_of(seeds: dict[int, list[tuple[float, float]]]) -> list[RunResult]:
+    """Return curves as results of runs."""
+    found = []
+    for seed, points in seeds.items():
+        columns = dict(zip((STEPS, RETURN), np.array(points).T, strict=True))
+        found.append(RunResult(Path(), str(seed), "finished", "", {}, {"seed": seed}, columns))
+    return found
 
 
 def score(runs: Sequence[RunResult]) -> str:
     """Return the mean over runs of their evaluations in the last tenth, with its interval."""
-    mean, low, high = (float(x[0]) for x in mean_interval([[one.final("ReturnAverage")] for one in runs]))
+    mean, low, high = (float(x[0]) for x in mean_interval([[one.final(RETURN)] for one in runs]))
     return f"{mean:,.4g}" + ("" if math.isnan(low) else f" ({low:,.4g} to {high:,.4g})")
 
 
-def picture(key: str) -> None:
-    """Draw the curves of a figure, of the lines that its table has."""
-    PICTURES.mkdir(exist_ok=True)
-    folders = [DATA / key / line.name for line in FIGURES[key].lines if finished(key, line)]
-    study = read_study(folders)
-    # By the names of the lines: settings such as those of CrossQ would be labels of their own, or none.
-    groups = tuple(replace(group, method=group.runs[0].directory.parent.name) for group in study.groups)
-    plot_curves(replace(study, groups=groups)).savefig(PICTURES / f"{key}.png", dpi=80)
+def picture(key: str, curves: Curves) -> None:
+    """Draw the curves of a figure."""
+    groups = [RunGroup(method, FIGURES[key].env, tuple(runs_of(seeds))) for method, seeds in curves.items()]
+    runs = tuple(one for group in groups for one in group.runs)
+    study = Study(runs, tuple(groups), y=RETURN, x=STEPS, scale=RETURN, scores={}, remarks=())
+    plot_curves(study).savefig(PICTURES / f"{key}.png", dpi=80)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -290,7 +363,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.list:
         for key in keys:
             for line in FIGURES[key].lines:
-                print(f"{key:<18} {shlex.join(['rlpyt', *FIGURES[key].command(key, line)])}")
+                print(f"{key:<18} {command_text(key, line)}")
         return 0
     complete = args.report or run(keys, args.hours, args.runs_at_once)
     report(keys)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
 from experiments import figures, gallery
+from experiments.peers import PEERS
 from rlpyt.cli.algorithms import ALGORITHMS
 from tests.results.grid_kit import write_run
 
@@ -22,7 +24,8 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_every_line_is_an_algorithm_of_the_command_line_in_a_folder_of_its_own() -> None:
     for figure in figures.FIGURES.values():
-        assert {line.algo for line in figure.lines} <= set(ALGORITHMS)
+        assert {line.algo for line in figure.lines if not line.is_peer} <= set(ALGORITHMS)
+        assert {line.algo for line in figure.lines if line.is_peer} <= set(PEERS)
         assert len({line.name for line in figure.lines}) == len(figure.lines)
 
 
@@ -43,6 +46,29 @@ def test_a_page_has_means_over_seeds_and_keeps_the_figures_that_are_not_written_
     assert "| sac | -200 | 1 |" in both
     figures.report(["cartpole", "pendulum"])
     assert figures.PAGE.read_text() == both
+
+
+def test_curves_of_earlier_sittings_are_kept_and_added_to(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_0 = write_run(figures.DATA / "cartpole" / "ppo" / "run_0", [(90, 7.0), (100, 1.0)], seed=0)
+    figures.report(["cartpole"])
+    shutil.rmtree(run_0)
+    write_run(figures.DATA / "cartpole" / "ppo" / "run_1", [(90, 7.5), (100, 3.0)], seed=1)
+    figures.report(["cartpole"])
+    lines = (folders / "figures/cartpole.csv").read_text().split()
+    assert lines == ["method,seed,step,return", "ppo,0,90,7", "ppo,0,100,1", "ppo,1,90,7.5", "ppo,1,100,3"]
+    assert "| ppo | 2 (-10.71 to 14.71) | 2 |" in figures.PAGE.read_text()
+
+    started = []
+
+    def finishes(command: list[str], seconds: float) -> bool:
+        started.append(command[4])
+        return True
+
+    monkeypatch.setattr(figures, "finishes", finishes)
+    with (folders / "figures/cartpole.csv").open("a") as file:
+        file.write("ppo,2,100,2\n")
+    assert figures.run(["cartpole"], 1.0, None)
+    assert started == [line.algo for line in figures.FIGURES["cartpole"].lines if line.algo != "ppo"]
 
 
 def test_a_command_is_ended_in_order_when_the_time_is_over(tmp_path: Path) -> None:
