@@ -296,15 +296,15 @@ class Ends(ABC):
     def final(self, step: DeviceStep, before: Buffer) -> Final:
         """Return the final observations of a step; `before` are those before it, in row form."""
 
-    def next_observation(self, step: DeviceStep, done: torch.Tensor, final: Buffer) -> Buffer:
-        """Return the observations [B, ...] that the next actions are chosen on.
+    def next_observation(self, step: DeviceStep, done: torch.Tensor, final: Buffer) -> tuple[Buffer, Info]:
+        """Return the observations [B, ...] that the next actions are chosen on, and the info of the reset, if any.
 
         Args:
             step: whose episodes have ended where `done` [B] is True.
             done: bool.
             final: a copy of what `final` returned.
         """
-        return step.observation
+        return step.observation, {}
 
 
 class FinalInInfo(Ends):
@@ -347,19 +347,19 @@ class ResetFromOutside(Ends):
         """Return the observations of the step."""
         return Final(step.observation)
 
-    def next_observation(self, step: DeviceStep, done: torch.Tensor, final: Buffer) -> Buffer:
-        """Reset the environments whose episodes have ended; return the observations of all."""
+    def next_observation(self, step: DeviceStep, done: torch.Tensor, final: Buffer) -> tuple[Buffer, Info]:
+        """Reset the environments whose episodes have ended; return the observations of all, and info."""
         env = self.env
         if self._by_ids:
             ids = done.nonzero().squeeze(1)
             if not len(ids):
-                return final
-            reset = env.called("reset", env.env.reset, env_ids=ids)[0]
+                return final, {}
+            reset, info = env.called("reset", env.env.reset, env_ids=ids)
         else:
-            reset = env.called("reset", env.env.reset, options={"reset_mask": done})[0]
+            reset, info = env.called("reset", env.env.reset, options={"reset_mask": done})
         # The others are as they were: a simulator may give anything for them, in memory that it uses again.
         old = iter(buffer_leaves(final))
-        return buffer_func(env.row(reset), lambda x: torch.where(broadcast_mask(done, x), x, next(old)))
+        return buffer_func(env.row(reset), lambda x: torch.where(broadcast_mask(done, x), x, next(old))), info
 
 
 ENDS: Mapping[str, type[Ends]] = {

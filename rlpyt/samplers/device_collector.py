@@ -187,7 +187,9 @@ class DeviceCollector:
             for key, leaf in row.env_info.items():
                 leaf.copy_(self.env.from_info(step, key))
         self.statistics.note(t, step)
-        _copy(row.next_observation, ends.next_observation(step, done, row.final_observation))
+        observation, told = ends.next_observation(step, done, row.final_observation)
+        _copy(row.next_observation, observation)
+        self.statistics.note_log(told)
         for leaf, x, null in zip(row.prev_action, row.action, self._null_action, strict=True):
             torch.where(broadcast_mask(done, x), null, x, out=leaf)
         row.prev_reward.copy_(row.reward).masked_fill_(done, 0.0)

@@ -60,12 +60,16 @@ class DeviceStatistics:
 
     def note(self, t: int, step: DeviceStep) -> None:
         """Take in what the info of a step has."""
-        if step.info.get("log"):
-            self.env.called("adding up the numbers of log in info", self.log.add, step.info["log"])
+        self.note_log(step.info)
         if self._score is not None:
             self._score[t].copy_(self.env.from_info(step, "game_score"))
         if self._success is not None:
             self._success[t].copy_(self.env.from_info(step, self._success_key))
+
+    def note_log(self, info: Info) -> None:
+        """Add what the simulator logs: some do so in a step, mjlab where it is reset from outside in the reset."""
+        if info.get("log"):
+            self.env.called("adding up the numbers of log in info", self.log.add, info["log"])
 
     def ended(self, reward: torch.Tensor, done: torch.Tensor, t: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         """Return a table [M, K], float64, of the trajectories that ended with the rows t, b [M] of a batch.

@@ -473,6 +473,28 @@ def test_the_log_of_a_simulator_is_logged_as_means_over_steps() -> None:
     assert numbers == {"Env/Reward/tracking": 11.5, "Env/height": 115.0}
 
 
+class LogsResets(CartPole):
+    """Reset from outside by numbers, with one dictionary for the info of steps and resets, as mjlab has it."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.info: dict[str, Any] = {}
+        super().__init__(num_envs, "env_ids", 3)
+
+    def _reset_ids(self, *, seed: int | None = None, env_ids: Any = None) -> Any:
+        self.info["log"] = {"ended": float("nan") if env_ids is None else float(len(env_ids))}
+        return super()._reset_ids(seed=seed, env_ids=env_ids)[0], self.info
+
+    def step(self, action: Any) -> Any:
+        self.info["log"] = {}
+        return *super().step(action)[:4], self.info
+
+
+def test_the_log_of_a_reset_from_outside_is_logged_and_not_that_of_the_first() -> None:
+    sampler = DeviceSampler(LogsResets, {}, 4, 2)
+    collected(sampler, CategoricalPgAgent(model_kwargs=SMALL))
+    assert sampler.diagnostics() == {"Env/ended": 2.0}  # once, both environments after their third step
+
+
 def test_a_log_may_have_tensors_of_the_cpu_beside_those_of_a_device() -> None:
     log = SimulatorLog()
     meta = torch.ones(3, device="meta")  # as if on another device, where no number is read
