@@ -46,6 +46,7 @@ BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 TWO_CORES = "--runs-at-once 1 "  # of two, for runs of two processes
 SPARSE = "--log-interval-steps 5000"  # an evaluation takes as long as a thousand steps
 TWO_FRAMES = f"--env-kwargs action_repeat=2 --compile {SPARSE}"
+HIDDEN = "--env-kwargs hidden=true"
 MINATAR = "experiments.tasks:minatar_breakout"
 
 Curves: TypeAlias = dict[str, dict[int, list[tuple[float, float]]]]
@@ -187,6 +188,27 @@ FIGURES: dict[str, Figure] = {
             ),
         ),
         about="It needs `pip install minatar`.",
+    ),
+    "masks": Figure(
+        "experiments.tasks:LegalActions",
+        50_000,
+        (
+            *(Line("ppo", reference="20, the most"), Line("dqn", reference="20, the most")),
+            Line("ppo_lstm", HIDDEN, "20, the most", label="ppo_lstm_hidden"),
+            Line("r2d1", HIDDEN, "20, the most", label="r2d1_hidden"),
+            Line("ppo", HIDDEN, label="ppo_hidden"),
+        ),
+        about="Three of six actions are legal, others in each step; an illegal one would end the run with an error. "
+        "`hidden`: which one is best must be remembered from the first row of an episode.",
+    ),
+    "bit_flip": Figure(
+        "examples.bit_flip:BitFlip",
+        30_000,
+        (
+            *(Line("dqn"), Line("dqn", "--algo.hindsight future", label="dqn_hindsight")),
+            *(Line("discrete_sac"), Line("discrete_sac", "--algo.hindsight future", label="discrete_sac_hindsight")),
+        ),
+        about="15 bits. -15 is never to reach the goal; about -6.5 is the most there is.",
     ),
     "fetch_reach": Figure(
         "gymnasium_robotics:FetchReach-v4",
