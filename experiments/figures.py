@@ -23,6 +23,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -339,7 +340,7 @@ def table(key: str, curves: Curves) -> list[str]:
                 f"| {line.name} | {score(runs)} | {len(runs)} | {line.reference} | `{command_text(key, line)}` |"
             )
     about = [f"{figure.env}, {figure.n_steps:,.0f} steps.", *filter(None, [figure.about]), *where]
-    return [" ".join(about), "", *rows]
+    return [*textwrap.wrap(" ".join(about), 100, break_long_words=False, break_on_hyphens=False), "", *rows]
 
 
 def command_text(key: str, line: Line) -> str:
