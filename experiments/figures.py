@@ -48,6 +48,7 @@ TWO_CORES = "--runs-at-once 1 "  # of two, for runs of two processes
 SPARSE = "--log-interval-steps 5000"  # an evaluation takes as long as a thousand steps
 TWO_FRAMES = f"--env-kwargs action_repeat=2 --compile {SPARSE}"
 HIDDEN = "--env-kwargs hidden=true"
+MUNCHAUSEN = "--algo.munchausen 0.9 --algo.n-step-return 3"
 MINATAR = "experiments.tasks:minatar_breakout"
 
 Curves: TypeAlias = dict[str, dict[int, list[tuple[float, float]]]]
@@ -178,16 +179,13 @@ FIGURES: dict[str, Figure] = {
     "minatar_pqn": Figure(MINATAR, 10_000_000, (Line("pqn"),), about="It needs `pip install minatar`."),
     "minatar_iqn": Figure(
         MINATAR,
-        2_000_000,
+        300_000,
         (
             Line("iqn"),
-            Line("iqn", "--algo.munchausen 0.9 --algo.n-step-return 3", label="iqn_munchausen"),
-            Line(
-                "iqn",
-                "--algo.munchausen 0.9 --algo.n-step-return 3 --algo.prioritized-replay --algo.pri-beta-steps 2e6",
-                label="iqn_parts_of_btr",
-            ),
+            Line("iqn", MUNCHAUSEN, label="iqn_munchausen"),
+            Line("iqn", f"{MUNCHAUSEN} --algo.prioritized-replay --algo.pri-beta-steps 3e5", label="iqn_parts_of_btr"),
         ),
+        options="--compile --agent.model-kwargs n_tau=8 channels=[16] kernel_sizes=[3] strides=[1] fc_sizes=128",
         about="It needs `pip install minatar`.",
     ),
     "masks": Figure(

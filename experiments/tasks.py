@@ -52,4 +52,7 @@ class LegalActions(gymnasium.Env[Any, Any]):
     def _observation(self) -> dict[str, np.ndarray]:
         self._legal = self.np_random.choice(6, 3, replace=False)
         told = self._sign if self._t == 0 or not self.hidden else 0.0
-        return {"observation": np.array([told], np.float32), "action_mask": np.isin(np.arange(6), self._legal).astype(np.int8)}
+        return {
+            "observation": np.array([told], np.float32),
+            "action_mask": np.isin(np.arange(6), self._legal).astype(np.int8),
+        }
