@@ -48,6 +48,11 @@ TWO_CORES = "--runs-at-once 1 "  # of two, for runs of two processes
 SPARSE = "--log-interval-steps 5000"  # an evaluation takes as long as a thousand steps
 TWO_FRAMES = f"--env-kwargs action_repeat=2 --compile {SPARSE}"
 HIDDEN = "--env-kwargs hidden=true"
+BIT_FLIP = (
+    "--algo.n-step-return 1 --algo.no-prioritized-replay --algo.batch-size 128 --algo.replay-ratio 16 "
+    "--algo.target-update-interval 1 --algo.target-update-tau 0.02 --algo.double-dqn --algo.discount 0.98 "
+    "--algo.learning-rate 1e-3 --agent.eps-final 0.05 --agent.model-kwargs hidden_sizes=256"
+)
 MUNCHAUSEN = "--algo.munchausen 0.9 --algo.n-step-return 3"
 MINATAR = "experiments.tasks:minatar_breakout"
 
@@ -204,8 +209,9 @@ FIGURES: dict[str, Figure] = {
         "examples.bit_flip:BitFlip",
         30_000,
         (
-            *(Line("dqn"), Line("dqn", "--algo.hindsight future", label="dqn_hindsight")),
-            *(Line("discrete_sac"), Line("discrete_sac", "--algo.hindsight future", label="discrete_sac_hindsight")),
+            Line("dqn", BIT_FLIP),
+            Line("dqn", f"{BIT_FLIP} --algo.hindsight future", label="dqn_hindsight"),
+            Line("discrete_sac"),
         ),
         about="15 bits. -15 is never to reach the goal; about -6.5 is the most there is.",
     ),

@@ -272,6 +272,8 @@ class Networks(AgentNetworks):
             observation = self.masks.hidden(observation)
         before = [(x, x._version) for x in self.layers.buffers(network)]  # how often each was written to
         network.update_obs_rms(observation, valid)
+        if self.in_hindsight:
+            network.update_obs_rms(observation._replace(desired_goal=observation.achieved_goal), valid)
         after = self.layers.buffers(network) if before else []
         changed = [i for i, (x, n) in enumerate(before) if after[i] is not x or x._version != n]
         for target in targets if changed else ():

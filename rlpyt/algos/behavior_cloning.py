@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from rlpyt.algos.replay_rows import log_policy
 from rlpyt.core import Agent, ChoiceAgent, PolicyAgent, QpgPolicyAgent
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.replays import StoredData
 from rlpyt.types import StateDict
 from rlpyt.utils.arrays import buffer_func, torchify_buffer
+from rlpyt.utils.projection import projections_of
 
 _MOST_UNITS = 0.99  # of a squashed action: at a bound the log-likelihood has no largest value
 
@@ -61,6 +63,7 @@ def clone_behavior(
     agent.networks.update_obs_rms(rows.observation, rows.valid)
     steps = np.flatnonzero(data.rows.valid)
     optimizer = torch.optim.Adam(agent.parameters(), lr=learning_rate)
+    projections = projections_of(agent.networks.modules(), agent.parameters())
     for _ in range(n_updates):
         at = torch.from_numpy(rng.choice(steps, batch_size))
         observation, action = (buffer_func(x, lambda x, at=at: x[at]) for x in (rows.observation, rows.action))
@@ -70,6 +73,9 @@ def clone_behavior(
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        with torch.no_grad():
+            for layer in projections:
+                layer.project()
     return agent.state_dict()
 
 
@@ -81,7 +87,9 @@ def _loss(agent: Agent, inputs: tuple[Buffer, ...], action: Buffer) -> torch.Ten
         return loss
     output, units = agent.pi(agent.features(*inputs)), distribution.encode(action)
     if isinstance(agent, ChoiceAgent):
-        loss = -distribution.log_prob(action, distribution.DistInfo(output)).mean()
+        masks = agent.networks.masks
+        log_prob = log_policy(output, None if masks is None else masks.legal(inputs[0]))
+        loss = -distribution.log_prob(action, distribution.DistInfo(log_prob)).mean()
         return loss
     if isinstance(output, torch.Tensor):
         return (output - units).square().sum(-1).mean()

@@ -66,6 +66,7 @@ class ReplayFeed:
         self.last_done: dict[str, int] = {}
         """Updates when what is done every so many of them was done last, by its name."""
         algo.goals = hindsight_of_run(algo, run)
+        self.agent.networks.in_hindsight = algo.goals is not None
         _check_run(algo, run)
         assert run.example is not None
         self.draws = ReplayDraws(algo)
@@ -81,12 +82,12 @@ class ReplayFeed:
                 "rlpyt.core.Replay, such as a ReplayBuffer of parts, which may be your own (docs/howto/replay.md). For "
                 "another memory use RlAlgorithm."
             )
-        stored_T = 0  # time steps that the replay holds at the start
+        stored_T, stored_rows = 0, None  # time steps that the replay holds at the start
         if algo.stored_data is not None:
             make = partial(make_replay, algo, B=1, rng=rng, input_priorities=False)
             stored = StoredRows(type(algo).__name__, algo.stored_data, algo.stored_fraction, make)
-            algo.replay, stored_T = stored.add_to(replay, self.agent, run)
-        self.parts = _parts(self, run)
+            algo.replay, stored_T, stored_rows = stored.add_to(replay, self.agent, run)
+        self.parts = _parts(self, run, stored_rows)
         """Of which each prepares the batch of an update after those before it."""
         self._check_updates(run.n_itr, stored_T)
 
@@ -325,8 +326,8 @@ class ReplayFeed:
         self.algo.rows_beyond = state_dict.get("rows_consumed", consumed) - consumed
 
 
-def _parts(feed: ReplayFeed, run: Run) -> list[FeedPart]:
-    """Return the parts that the settings ask for.
+def _parts(feed: ReplayFeed, run: Run, stored: Buffer) -> list[FeedPart]:
+    """Return the parts that the settings ask for; `stored` has rows [T, B] of stored data, or is None.
 
     Raises:
         ValueError: if another process appends to the replay, and rewards are to be scaled by the rows that come by
@@ -340,7 +341,10 @@ def _parts(feed: ReplayFeed, run: Run) -> list[FeedPart]:
                 f"{who}: normalize_reward is True, and another process appends to the replay; expected a learner that "
                 'appends itself. Give AsyncRl lag=1 in the place of "free", or scale the rewards by hand.'
             )
-        parts.append(ReturnScale(run.batch_spec.B, algo.return_limit, run.replicas))
+        scale = ReturnScale(run.batch_spec.B, algo.return_limit, run.replicas)
+        if stored is not None:
+            scale.take_in(stored, torch.zeros(stored.reward.shape[1]), algo.hyper(0).discount)
+        parts.append(scale)
     if algo.random_shift:
         check_images(who, int(algo.random_shift), example_inputs(feed.agent.env_spaces)[0])
     change = RandomShift(int(algo.random_shift)) if algo.random_shift else algo.augment

@@ -174,8 +174,8 @@ class ReplaySettings(StorageSettings, PrioritySettings, SequenceSettings, Settin
     target_update_interval: CountLike = 1
     """Updates between target updates, a whole number; what a schedule gives is rounded, to at least 1."""
     normalize_reward: bool = False
-    """Whether the rewards of a batch are divided by the running scale of the returns, as it stands when it is drawn;
-    action values are then in those units, which the metric `rewardFactor` tells."""
+    """Whether the returns of a batch are divided by the running scale of the returns, as it stands when it is drawn;
+    action values are then in those units, which the metric `rewardFactor` tells. Single rewards stay as they came."""
     return_limit: float | None = None
     """With `normalize_reward`, the largest size that a discounted sum of scaled rewards has had, such as 5 for a value
     head from -5 to 5; None sets none."""

@@ -6,6 +6,7 @@ Source: Nikishin et al. 2022, arXiv:2205.07802.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 
 import torch
 from torch import nn
@@ -71,7 +72,8 @@ class Resets(FeedPart):
     def reset(self) -> None:
         """Draw the networks anew."""
         algo, networks = self._algo, self._algo.agent.networks
-        settings = {**all_settings(algo.agent), "initial_model_state_dict": None}
+        given = [f.name for f in fields(algo.agent) if f.metadata.get("weights")]
+        settings = {**all_settings(algo.agent), **dict.fromkeys(given)}
         fresh = type(algo.agent)(**settings)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(stream_seed(self._seed, Role.MODEL, algo.update_counter))
@@ -84,9 +86,10 @@ class Resets(FeedPart):
                     _copy(own._buffers, drawn._buffers)
                     new.update(x for x in weights.values() if x is not None)
         for names in networks.targets:
-            for own, followed in zip(*(networks.named(name).parameters() for name in names), strict=True):
-                if followed in new:
-                    own.copy_(followed)
+            for own, followed in zip(*(networks.named(name).modules() for name in names), strict=True):
+                if not new.isdisjoint(followed._parameters.values()):
+                    _copy(own._parameters, followed._parameters)
+                    _copy(own._buffers, followed._buffers)
         for descent in algo.descents.values():
             for parameter in new:
                 descent.optimizer.state.pop(parameter, None)

@@ -26,9 +26,11 @@ def running_returns(env: Buffer, previous: torch.Tensor, discount: float) -> tup
 
 
 class ReturnScale(FeedPart):
-    """Factor of the rewards, which follows the discounted sums of them up to each row that was collected.
+    """Factor of the rewards, which follows the discounted sums of them up to each row, of stored data too.
 
         factor = 1 / max(sqrt(var(R)), max |R| / limit),    R_t = r_t + discount * R_{t-1}
+
+    It is 1 until a reward other than 0 came. In hindsight the rewards that came count, not those of other goals.
 
     The replay keeps rewards as they came, so those of an old row are divided by the scale of today, as all others of a
     batch. Rewards are only scaled: to shift them would change what an episode's length is worth.
@@ -48,18 +50,23 @@ class ReturnScale(FeedPart):
         self._largest = torch.zeros(1)
         self._running = torch.zeros(B)  # of the episodes that go on
         self.factor = 1.0
-        """By which rewards are multiplied; 1 before the first row."""
+        """By which rewards are multiplied."""
 
     def append(self, samples: Samples, hyper: Hyper) -> None:
         """Let the rows [T, B] of a batch of the sampler count."""
         env = samples.env
         flags = {name: env[name].cpu() for name in ("reward", "terminated", "truncated")}  # of a device, too
-        running, self._running = running_returns(env._replace(**flags), self._running, hyper.discount)
+        self._running = self.take_in(env._replace(**flags), self._running, hyper.discount)
+
+    def take_in(self, env: Buffer, previous: torch.Tensor, discount: float) -> torch.Tensor:
+        """Let rows [T, B] count, which go on from sums [B]; return the sums from which the next go on."""
+        running, following = running_returns(env, previous, discount)
         R = running[env.valid].double()
         self._moments += self._replicas.total(torch.stack([torch.tensor(float(len(R))), R.sum(), R.square().sum()]))
         largest = R.abs().max().reshape(1).float() if len(R) else torch.zeros(1)
         self._largest = torch.maximum(self._largest, self._replicas.largest(largest))
         self._set_factor()
+        return following
 
     def prepare(self, batch: Buffer) -> Buffer:
         """Return a batch of a replay with scaled returns."""
@@ -83,6 +90,6 @@ class ReturnScale(FeedPart):
 
     def _set_factor(self) -> None:
         n, total, squares = self._moments.tolist()
-        if n:
+        if n and self._largest:
             deviation = math.sqrt(max(squares / n - (total / n) ** 2, _LEAST_VAR))
             self.factor = 1.0 / max(deviation, 0.0 if self._limit is None else float(self._largest) / self._limit)

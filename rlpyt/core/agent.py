@@ -111,6 +111,8 @@ class AgentNetworks(ABC):
     """Where they are."""
     masks: MasksOfActions | None = None
     """Masks of legal actions in the observations; None where they have none."""
+    in_hindsight: bool = False
+    """Whether batches have achieved goals in the place of desired ones, so that normalisers take in both."""
 
     @abstractmethod
     def modules(self) -> Sequence[torch.nn.Module]:

@@ -85,8 +85,8 @@ class ActionUnits(SuggestsArguments):
                 "exploration. "
                 "Leave out gymnasium.wrappers.ClipAction, which takes the bounds away: actions are clipped to them "
                 "here. Where the environment itself has no bounds, give its action_space some: "
-                "gymnasium.wrappers.TransformAction(env, lambda action: action, Box(-1, 1, (n,))), or for a simulator on "
-                "a device env.single_action_space = Box(-1, 1, (n,))."
+                "gymnasium.wrappers.TransformAction(env, lambda action: action, Box(-1, 1, (n,))), or for a simulator "
+                "on a device env.single_action_space = Box(-1, 1, (n,))."
             )
         return cls(len(low), ((low + high) / 2).tolist(), ((high - low) / 2).tolist(), space.shape)
 

@@ -27,8 +27,8 @@ class StoredRows(NamedTuple):
     make_replay: Callable[[SamplesToBuffer, int], Replay]
     """Makes the replay of stored rows, of an example and a number of time steps."""
 
-    def add_to(self, replay: Replay, agent: Agent, run: Run) -> tuple[Replay, int]:
-        """Return the replay that an algorithm learns from, and the time steps that it holds of every environment.
+    def add_to(self, replay: Replay, agent: Agent, run: Run) -> tuple[Replay, int, SamplesToBuffer]:
+        """Return the replay that an algorithm learns from, the time steps that it holds, and the stored rows [T, B].
 
         Every replica has its share of the data. Their observations count for the normalisers of the networks.
 
@@ -50,6 +50,7 @@ class StoredRows(NamedTuple):
             )
         data = loaded(self.data, agent.env_spaces)
         storage, B = replay.storage, run.batch_spec.B
+        result: Replay
         if self.fraction is None:
             columns = data.columns(B * run.world_size, storage.rows_before, 1)[:, B * run.rank : B * (run.rank + 1)]
             needed = len(columns.valid)
@@ -61,7 +62,7 @@ class StoredRows(NamedTuple):
                 )
             replay.append_samples(columns)
             storage.break_off()
-            result: tuple[Replay, int] = replay, needed
+            result, held = replay, needed
         else:
             columns = data.columns(run.world_size, storage.rows_before, replay.reading.rows_after)
             columns = columns[:, run.rank : run.rank + 1]
@@ -69,10 +70,10 @@ class StoredRows(NamedTuple):
             stored = self.make_replay(example, len(columns.valid))
             assert isinstance(stored, ReplayBuffer)  # made as the other
             stored.append_samples(columns)
-            result = MixedReplay(replay, stored, self.fraction, data.checksum()), 0
-        own = torchify_buffer(columns[storage.rows_before :])
+            result, held = MixedReplay(replay, stored, self.fraction, data.checksum()), 0
+        own: SamplesToBuffer = torchify_buffer(columns[storage.rows_before :])
         agent.networks.update_obs_rms(own.observation, own.valid)
-        return result
+        return result, held, own
 
 
 def loaded(given: StoredData | str, spaces: EnvSpaces) -> StoredData:

@@ -129,6 +129,24 @@ def test_functions_are_those_of_the_outermost_wrapper_and_may_be_handed_in() -> 
     assert algo.goals.compute_terminated is None  # the environment says False for all
 
 
+def test_normalisers_take_in_the_goals_that_batches_are_given() -> None:
+    class OneGoal(Flip):
+        def reset(self, **kwargs: Any) -> Any:
+            super().reset(**kwargs)
+            self.goal = np.ones(self.n_bits, np.float32)
+            return self._observation(), {}
+
+    agent = DqnAgent(model_kwargs=dict(hidden_sizes=8, normalize_observation=True))
+    algo = DQN(**KWARGS, hindsight="future")
+    (samples,) = batches(set_up(algo, agent, OneGoal), 1)
+    algo.append(0, samples)
+    achieved = samples.env.observation.achieved_goal[samples.env.valid].mean(0)
+    means = {name: x for name, x in agent.model.named_buffers() if name.endswith("mean")}
+    assert len(means) == 3
+    of_goals = list(means.values())[samples.env.observation._fields.index("desired_goal")]
+    torch.testing.assert_close(of_goals.float(), (achieved + 1.0) / 2)
+
+
 def test_a_recurrent_agent_and_an_environment_without_goals_are_refused() -> None:
     for algo, agent in ((DQN, R2d1Agent()), (SAC, RecurrentSacAgent())):
         made = build(algo, **KWARGS, hindsight="future")

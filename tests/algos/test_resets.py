@@ -83,6 +83,8 @@ def test_statistics_of_a_layer_with_weights_are_drawn_anew_with_them() -> None:
     after = layer.state_dict()
     assert set(before) == {"weight", "bias", "v"}
     assert all(not torch.equal(before[name], after[name]) for name in ("weight", "v"))
+    of_target = agent.networks.named("target").state_dict()
+    assert all(torch.equal(x, of_target[name]) for name, x in agent.model.state_dict().items())
 
 
 def test_a_part_of_one_network_may_be_reset_alone() -> None:
@@ -97,6 +99,19 @@ def test_a_part_of_one_network_may_be_reset_alone() -> None:
     assert not algo.descents["q"].optimizer.state
     assert algo.descents["pi"].optimizer.state
     assert torch.equal(alpha, algo.log_alpha)
+
+
+def test_weights_that_the_agent_was_given_are_drawn_anew_too() -> None:
+    settings: dict[str, Any] = dict(model_kwargs=SMALL, q_model_kwargs=SMALL)
+    first = SacAgent(**settings)
+    learn(SAC(**REPLAY), first, n_itr=1, env_kwargs=deepcopy(BOX))
+    given = {name: deepcopy(first.networks.named(name).state_dict()) for name in ("model", "q_model")}
+    algo = SAC(**REPLAY)
+    agent = SacAgent(initial_model_state_dict=given["model"], initial_q_model_state_dict=given["q_model"], **settings)
+    learn(algo, agent, n_itr=1, env_kwargs=deepcopy(BOX))
+    assert not any(differ(weights(agent, "q_model"), list(given["q_model"].values())))
+    resets(algo).reset()
+    assert any(differ(weights(agent, "q_model"), list(given["q_model"].values())))
 
 
 def test_a_network_that_is_not_there_is_refused_at_the_start() -> None:

@@ -12,8 +12,10 @@ from rlpyt.agents import DqnAgent, PgAgent
 from rlpyt.algos import A2C, DQN, PPO
 from rlpyt.algos.return_scale import ReturnScale
 from rlpyt.types import Samples
+from rlpyt.utils.arrays import torchify_buffer
 from rlpyt.utils.replicas import Replicas
 from tests.algos.small_problems import RandomEnv, batches, learn_from, optimize, set_up
+from tests.algos.test_stored_rows import recorded
 
 DISCOUNT = 0.8
 SETTINGS: dict[str, Any] = dict(
@@ -93,6 +95,31 @@ def test_returns_of_a_batch_are_divided_by_the_scale_of_all_rows_so_far(limit: f
         scale = float(sums.abs().max()) / limit
     torch.testing.assert_close(scaled.return_, unscaled.return_ / scale)
     assert torch.equal(scaled.action, unscaled.action)
+
+
+@pytest.mark.parametrize("fraction", [None, 0.5])
+def test_stored_rewards_count_and_before_any_reward_nothing_is_scaled(fraction: float | None) -> None:
+    class Unpaid(RandomEnv):
+        def step(self, action: Any) -> Any:
+            observation, _, *ends = super().step(action)
+            return observation, 0.0, *ends
+
+    data: Any = recorded(RandomEnv())
+    settings = dict(SETTINGS, replay_size=2_000)
+    algos: list[Any] = [
+        DQN(**settings, normalize_reward=True),
+        DQN(**settings, normalize_reward=True, stored_data=data, stored_fraction=fraction),
+    ]
+    for each in algos:
+        (samples,) = batches(set_up(each, DqnAgent(**SMALL), Unpaid), 1)
+        each.append(0, samples)
+    assert algos[0].feed.parts[0].factor == 1.0
+    # In the columns that the replay has: an episode that is cut between two begins anew.
+    stored = torchify_buffer(data.columns(4 if fraction is None else 1, 1, 1)[1:])
+    sums = torch.cat([sums_of([x]) for x in (samples._replace(env=stored), samples)])
+    assert len(sums) == data.n_steps + int(samples.env.valid.sum())
+    deviation = sums.std(correction=0)
+    assert algos[1].feed.parts[0].factor == pytest.approx(1 / float(deviation), rel=1e-5)
 
 
 def test_the_factor_is_a_metric_and_part_of_the_state() -> None:

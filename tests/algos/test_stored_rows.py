@@ -24,6 +24,7 @@ from rlpyt.agents import (
 from rlpyt.algos import DQN, R2D1, SAC, CategoricalDQN, clone_behavior
 from rlpyt.replays import MixedReplay, RecordEpisodes, StoredData
 from rlpyt.spaces import EnvSpaces
+from rlpyt.utils.projection import projections_of
 from tests.algos.small_problems import RandomEnv, batches, learn_from, optimize, set_up
 from tests.algos.test_hindsight import Flip
 from tests.replays.replay_kit import assert_same_batches
@@ -185,6 +186,42 @@ def test_a_continuous_policy_learns_the_action_of_an_observation(AgentCls: Any) 
     agent.eval_mode(0, deterministic=True)
     actions = agent.step(torch.from_numpy(x[::16]), None, None).action
     assert torch.allclose(actions, torch.from_numpy(1 + 2 * x[::16]), atol=0.4)
+
+
+@pytest.mark.parametrize("AgentCls", [CategoricalPgAgent, DiscreteSacAgent])
+def test_a_policy_is_cloned_from_legal_actions_alone(AgentCls: Any) -> None:
+    masks = np.array([[1, 1, 0], [0, 1, 1]] * 50, np.int8)
+    space = spaces.Dict(observation=spaces.Box(-1, 1, (1,)), action_mask=spaces.MultiBinary(3))
+    x = dict(observation=np.zeros((100, 1), np.float32), action_mask=masks)
+    ends = np.ones(100, bool)
+    data = StoredData.from_arrays(
+        EnvSpaces(space, spaces.Discrete(3)),
+        observations=x,
+        actions=masks.argmax(1),  # the first legal one: the networks do not see the masks
+        rewards=np.zeros(100),
+        terminated=ends,
+        truncated=~ends,
+        next_observations=x,
+    )
+    agent = AgentCls(model_kwargs=dict(hidden_sizes=[8]))
+    clone_behavior(agent, data, n_updates=200, batch_size=100, learning_rate=3e-2)
+    agent.eval_mode(0, deterministic=True)
+    observation = type(data.rows.observation)(torch.zeros(2, 1), torch.from_numpy(masks[:2]))
+    actions = agent.step(observation, torch.zeros(2, dtype=torch.int64), torch.zeros(2)).action
+    assert actions.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("layers", ["simbav2", "xqc"])
+def test_weights_of_norm_1_are_cloned_as_such(layers: str) -> None:
+    agent = SacAgent(model_kwargs=dict(layers=layers, hidden_sizes=[16]))
+    clone_behavior(agent, recorded(RandomEnv(BOX)), n_updates=20, learning_rate=1e-2)
+    projected = projections_of(agent.networks.modules(), agent.parameters())
+    before = [x.clone() for x in agent.parameters()]
+    with torch.no_grad():
+        for layer in projected:
+            layer.project()
+    assert projected
+    assert all(torch.allclose(x, y, atol=1e-6) for x, y in zip(before, agent.parameters(), strict=True))
 
 
 def test_a_cloned_policy_follows_from_the_seed_and_what_it_cannot_be() -> None:
