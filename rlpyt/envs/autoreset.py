@@ -207,25 +207,32 @@ def halves_of_step(env: Any) -> tuple[Callable[[Any], Any], Callable[[], Any]]:
     return kept.append, lambda: env.step(kept.pop())
 
 
+def named_mode(env: Any) -> AutoresetMode | None:
+    """Return the autoreset mode that an environment names, by the member or as a text; None if it names none."""
+    said = _said(env)
+    return next((mode for mode in AutoresetMode if said in (mode, mode.value, mode.name)), None)
+
+
+def _said(env: Any) -> Any:
+    # ale-py writes its mode into the base class's dictionary, where any environment without one of its own finds it.
+    metadata = getattr(env, "metadata", None)
+    named = {} if metadata is None or metadata is vars(VectorEnv)["metadata"] else metadata
+    return getattr(getattr(env, "unwrapped", env), "autoreset_mode", named.get("autoreset_mode"))
+
+
 def autoreset_mode(env: Any, name: str) -> AutoresetMode:
     """Return the autoreset mode of a vector environment.
 
     Raises:
         ValueError: if it names none, or a mode that it does not implement.
     """
-    inner = env.unwrapped
-    # ale-py writes its mode into the base class's dictionary, where any environment without one of its own finds it.
-    of_all = vars(VectorEnv)["metadata"]
-    metadata = {} if env.metadata is of_all else env.metadata
-    said = getattr(inner, "autoreset_mode", metadata.get("autoreset_mode"))
-    try:
-        mode = AutoresetMode(said)
-    except ValueError:
+    inner, mode = env.unwrapped, named_mode(env)
+    if mode is None:
         raise ValueError(
-            f"{name}: its autoreset mode (metadata['autoreset_mode']) is {said}; expected one of "
+            f"{name}: its autoreset mode (metadata['autoreset_mode']) is {_said(env)}; expected one of "
             f"{', '.join(map(str, AutoresetMode))} of gymnasium.vector. In an environment of your own, say so in its "
             "metadata."
-        ) from None
+        )
     if mode is AutoresetMode.NEXT_STEP and isinstance(inner, AsyncVectorEnv) and not inner.shared_memory:
         raise ValueError(
             f"{name}: with shared_memory=False gymnasium's processes do not notice a reset, and reset once more in the "

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import ClassVar, NamedTuple, ParamSpec, Protocol, TypeVar, cast
+from typing import ClassVar, NamedTuple, cast
 
-import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 
+from rlpyt.envs.autoreset import named_mode
 from rlpyt.envs.base import EnvError, env_name
 from rlpyt.envs.info import FINAL_KEYS
 from rlpyt.envs.making import call_env_cls, has_parameter
@@ -23,20 +23,6 @@ from rlpyt.utils.checks import described
 FINAL_OBSERVATIONS = (*FINAL_KEYS, "final_observations")
 """Names of the final observations in the info of simulators that reset themselves."""
 _STATE = (("state_dict", "load_state_dict"), ("get_state", "set_state"))
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-class Simulator(Protocol):
-    """Many environments in one object, which takes and returns tensors [num_envs, ...] of one device."""
-
-    num_envs: int
-    single_observation_space: Space
-    single_action_space: Space
-    reset: Callable[..., tuple[Buffer, Info]]
-    """Called with `seed`, or for some environments as `ResetFromOutside` says."""
-    step: Callable[[Buffer], tuple[Buffer, ...]]
-    """Returns observation, reward, terminated, truncated and info."""
 
 
 class DeviceStep(NamedTuple):
@@ -48,15 +34,6 @@ class DeviceStep(NamedTuple):
     terminated: torch.Tensor
     truncated: torch.Tensor
     info: Info
-
-
-class Final(NamedTuple):
-    """Final observations of a step."""
-
-    observation: Buffer
-    """[B, ...] in row form; None where there is none."""
-    given: torch.Tensor | None = None
-    """[B] bool, the environments that have one; None is all, or none at all."""
 
 
 class DeviceEnv:
@@ -90,7 +67,7 @@ class DeviceEnv:
         if "num_envs" not in kwargs and has_parameter(EnvCls, "num_envs"):
             kwargs["num_envs"] = n
         try:
-            self.env = cast(Simulator, call_env_cls(EnvCls, kwargs))
+            self.env = cast(Buffer, call_env_cls(EnvCls, kwargs))
         except Exception as error:
             raise EnvError(f"Building {n} environments in one: {type(error).__name__}: {error}") from error
         self.name = env_name(self.env)
@@ -108,8 +85,14 @@ class DeviceEnv:
         self.spaces = EnvSpaces(*map(as_gymnasium, (self.env.single_observation_space, self.env.single_action_space)))
         self.ends = make_ends(self, ends)
         self._step = torch.compile(self.env.step) if compiled else self.env.step
+        pairs = ([getattr(self.env, name, None) for name in names] for names in _STATE)
+        self._state_methods: list[Buffer] = next((pair for pair in pairs if all(map(callable, pair))), [])
         self._device: torch.device | None = None  # that of the first tensor which comes
-        self._leaves = dict(_leaves(self.spaces.observation, "observation", self.n))
+        self.row = self._rows_of(self.spaces.observation, "observation")
+        """Returns observations [B, ...] of the simulator in row form.
+
+        EnvError if they have another form than the space, or are on another device than the first ones.
+        """
 
     @property
     def device(self) -> torch.device:
@@ -138,15 +121,7 @@ class DeviceEnv:
                 raise EnvError(f"{self.name}: {flag} is {x.dtype}; expected torch.bool. Convert it: {flag}.bool().")
         return DeviceStep(self.row(observation), reward, terminated, truncated, info)
 
-    def row(self, observation: Buffer) -> Buffer:
-        """Return observations [B, ...] of the simulator in row form.
-
-        Raises:
-            EnvError: if they have another form than the space, or are on another device than the first ones.
-        """
-        return self._part(self.spaces.observation, observation, "observation")
-
-    def from_info(self, step: DeviceStep, key: str) -> torch.Tensor:
+    def from_info(self, step: DeviceStep, key: str, like: torch.Tensor) -> torch.Tensor:
         """Return what was in the info of the first step, and must be in every one.
 
         Where an episode ended it is of its last step: a simulator that resets itself has that in `final_info`, and in
@@ -154,17 +129,17 @@ class DeviceEnv:
         """
         finals = (step.info.get(name) for name in FINAL_KEYS.values())
         final = next((x[key] for x in finals if isinstance(x, Mapping) and key in x), None)
-        x: torch.Tensor | None = step.info.get(key, final)
-        if x is None:
-            raise EnvError(f"{self.name}: info has no {key!r} in this step; expected it in every step.")
+        x: torch.Tensor = step.info.get(key, final)
+        self._check(f"info[{key!r}]", x, like.shape)
         if final is None:
             return x
         return torch.where(broadcast_mask(step.terminated | step.truncated, final), final, x.to(final.dtype))
 
-    def called(self, what: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    def called(self, what: str, function: Callable[..., Buffer], *args: Buffer, **kwargs: Buffer) -> Buffer:
         """Return what a method of the environment gives; an error tells whose it is."""
         try:
-            return function(*args, **kwargs)
+            with torch.autocast(self.device.type, enabled=False):  # that of the networks
+                return function(*args, **kwargs)
         except Exception as error:
             raise EnvError(f"{self.name}: {what} raised {type(error).__name__}: {error}") from error
 
@@ -176,45 +151,44 @@ class DeviceEnv:
 
     def why_no_state(self) -> str | None:
         """Return why the environment has no state that can be saved; None if it has."""
-        if self._state_methods() is not None:
+        if self._state_methods:
             return None
         return f"{self.name}: has neither state_dict and load_state_dict nor get_state and set_state."
 
     def state(self) -> StateDict | None:
         """Return the state of the environment; None if it has none."""
-        methods = self._state_methods()
-        return None if methods is None else {"state": methods[0]()}
+        return {"state": self._state_methods[0]()} if self._state_methods else None
 
     def load_state(self, state: StateDict) -> None:
         """Load the result of `state`."""
-        methods = self._state_methods()
-        assert methods is not None
-        self.called("load_state_dict", methods[1], state["state"])
-
-    def _state_methods(self) -> tuple[Callable[[], object], Callable[[object], None]] | None:
-        for names in _STATE:
-            get, set_ = (getattr(self.env, name, None) for name in names)
-            if callable(get) and callable(set_):
-                return get, set_
-        return None
+        self.called("load_state_dict", self._state_methods[1], state["state"])
 
     # ---- row form ----
 
-    def _part(self, space: Space, value: Buffer, name: str) -> Buffer:
-        parts = subspaces(space)
-        if parts:
-            try:
-                of_keys = [value[int(key) if isinstance(space, spaces.Tuple) else key] for key, _ in parts]
-            except (KeyError, IndexError, TypeError) as error:
-                raise EnvError(f"{self.name}: {name} has no part {error}; expected those of {space}.") from None
-            keys = zip(parts, of_keys, strict=True)
-            row = [self._part(part, x, f"{name}[{key!r}]") for (key, part), x in keys]
-            return type(null_value(space))(*row)
-        leaf = self._leaves[name]
-        self._check(name, value, leaf.shape)
-        if value.is_floating_point() and not leaf.is_float:
-            raise EnvError(f"{self.name}: {name} is {value.dtype}; expected numbers of {space}. Mend the space.")
-        return value if leaf.start is None else value - leaf.start.to(value)
+    def _rows_of(self, space: Space, name: str) -> Callable[[Buffer], Buffer]:
+        """Return the function that checks observations of a space, and returns them in row form."""
+        if parts := subspaces(space):
+            Row, of_parts = type(null_value(space)), [self._rows_of(part, f"{name}[{key!r}]") for key, part in parts]
+            keys = [int(key) if isinstance(space, spaces.Tuple) else key for key, _ in parts]
+
+            def row_of_parts(value: Buffer) -> Buffer:
+                try:
+                    values = [value[key] for key in keys]
+                except (KeyError, IndexError, TypeError) as error:
+                    raise EnvError(f"{self.name}: {name} has no part {error}; expected those of {space}.") from None
+                return Row(*[of_part(x) for of_part, x in zip(of_parts, values, strict=True)])
+
+            return row_of_parts
+        shape, start = (self.n, *(space.shape or ())), torch.as_tensor(getattr(space, "start", 0))
+        is_float = np.asarray(null_value(space)).dtype.kind == "f"
+
+        def row(value: Buffer) -> Buffer:
+            self._check(name, value, shape)
+            if value.is_floating_point() and not is_float:
+                raise EnvError(f"{self.name}: {name} is {value.dtype}; expected numbers of {space}. Mend the space.")
+            return value - start.to(value) if start.any() else value
+
+        return row
 
     def _check(self, name: str, x: Buffer, shape: tuple[int, ...]) -> None:
         if not isinstance(x, torch.Tensor):
@@ -230,24 +204,6 @@ class DeviceEnv:
                 f"{self.name}: {name} is on {x.device}; expected {self._device}, where the first observations are. "
                 "Return all tensors on one device."
             )
-
-
-class _Leaf(NamedTuple):
-    """What is expected of a part of the observations that has no parts."""
-
-    shape: tuple[int, ...]
-    """[B, ...]"""
-    is_float: bool
-    start: torch.Tensor | None
-    """The value that is 0 in row form; None is 0."""
-
-
-def _leaves(space: Space, name: str, n: int) -> list[tuple[str, _Leaf]]:
-    if parts := subspaces(space):
-        return [one for key, part in parts for one in _leaves(part, f"{name}[{key!r}]", n)]
-    start = getattr(space, "start", 0)
-    is_float = np.asarray(null_value(space)).dtype.kind == "f"
-    return [(name, _Leaf((n, *(space.shape or ())), is_float, torch.as_tensor(start) if np.any(start) else None))]
 
 
 def _actions_of(space: Space, device: torch.device) -> Callable[[Buffer], Buffer]:
@@ -279,8 +235,12 @@ def _actions_of(space: Space, device: torch.device) -> Callable[[Buffer], Buffer
 # ---- ends of episodes ----
 
 
-class Ends(ABC):
+class Ends:
     """Way in which episodes end: where the final observation is, and who resets.
+
+    Here environments reset themselves in the same step, and hand the final observation over in info. It is in
+    `final_obs` (gymnasium, Isaac Lab), `final_observation` (ManiSkill) or another of `FINAL_OBSERVATIONS`, for all
+    environments at once. A mask of the same name with an underscore before it says which have one.
 
     Args:
         env: whose episodes end.
@@ -292,9 +252,13 @@ class Ends(ABC):
     def __init__(self, env: DeviceEnv) -> None:
         self.env = env
 
-    @abstractmethod
-    def final(self, step: DeviceStep, before: Buffer) -> Final:
-        """Return the final observations of a step; `before` are those before it, in row form."""
+    def final(self, step: DeviceStep, before: Buffer) -> tuple[Buffer, torch.Tensor | None]:
+        """Return the final observations [B, ...] of a step in row form, None where there is none, and which are given.
+
+        None is all, or none at all. `before` are the observations before the step, in row form.
+        """
+        key = next((key for key in FINAL_OBSERVATIONS if step.info.get(key) is not None), None)
+        return (None, None) if key is None else (self.env.row(step.info[key]), step.info.get(f"_{key}"))
 
     def next_observation(self, step: DeviceStep, done: torch.Tensor, final: Buffer) -> tuple[Buffer, Info]:
         """Return the observations [B, ...] that the next actions are chosen on, and the info of the reset, if any.
@@ -307,29 +271,14 @@ class Ends(ABC):
         return step.observation, {}
 
 
-class FinalInInfo(Ends):
-    """Environments that reset themselves in the same step, and hand the final observation over in info.
-
-    It is in `final_obs` (gymnasium, Isaac Lab), `final_observation` (ManiSkill) or another of `FINAL_OBSERVATIONS`, for
-    all environments at once. A mask of the same name with an underscore before it says which have one.
-    """
-
-    def final(self, step: DeviceStep, before: Buffer) -> Final:
-        """Return the final observations in info."""
-        key = next((key for key in FINAL_OBSERVATIONS if step.info.get(key) is not None), None)
-        if key is None:
-            return Final(None)
-        return Final(self.env.row(step.info[key]), step.info.get(f"_{key}"))
-
-
 class LastObservation(Ends):
     """Environments that reset themselves and lose the final observation: the one before it stands for it."""
 
     estimated: ClassVar[bool] = True
 
-    def final(self, step: DeviceStep, before: Buffer) -> Final:
+    def final(self, step: DeviceStep, before: Buffer) -> tuple[Buffer, torch.Tensor | None]:
         """Return the observations before the step."""
-        return Final(before)
+        return before, None
 
 
 class ResetFromOutside(Ends):
@@ -343,9 +292,9 @@ class ResetFromOutside(Ends):
         super().__init__(env)
         self._by_ids = has_parameter(env.env.reset, "env_ids")
 
-    def final(self, step: DeviceStep, before: Buffer) -> Final:
+    def final(self, step: DeviceStep, before: Buffer) -> tuple[Buffer, torch.Tensor | None]:
         """Return the observations of the step."""
-        return Final(step.observation)
+        return step.observation, None
 
     def next_observation(self, step: DeviceStep, done: torch.Tensor, final: Buffer) -> tuple[Buffer, Info]:
         """Reset the environments whose episodes have ended; return the observations of all, and info."""
@@ -363,7 +312,7 @@ class ResetFromOutside(Ends):
 
 
 ENDS: Mapping[str, type[Ends]] = {
-    "final_obs": FinalInInfo,
+    "final_obs": Ends,
     "reset": ResetFromOutside,
     "last_observation": LastObservation,
 }
@@ -372,18 +321,14 @@ ENDS: Mapping[str, type[Ends]] = {
 
 def make_ends(env: DeviceEnv, ends: str) -> Ends:
     """Return the way in which the episodes of an environment end: the one that is named, or for "auto" found."""
-    if ends != "auto":
-        return ENDS[ends](env)
-    # Not that of all vector environments, into which one of another library may have written its own.
-    of_all = vars(gymnasium.vector.VectorEnv).get("metadata")
-    metadata = getattr(env.env, "metadata", None)
-    mode = None if metadata is of_all else (metadata or {}).get("autoreset_mode")
-    name = str(getattr(mode, "name", mode)).upper()
-    if name == "NEXT_STEP":
+    mode = named_mode(env.env)
+    if mode is AutoresetMode.NEXT_STEP:
         raise ValueError(
             f"{env.name}: its autoreset mode is NEXT_STEP, which takes a step for each reset; expected SAME_STEP or "
             "DISABLED. Make it in AutoresetMode.SAME_STEP, with final_obs in info."
         )
-    cfg = getattr(env.env, "cfg", None)
-    resets_itself = getattr(env.env, "auto_reset", getattr(cfg, "auto_reset", name != "DISABLED"))
-    return FinalInInfo(env) if resets_itself else ResetFromOutside(env)
+    if ends == "auto":
+        cfg = getattr(env.env, "cfg", None)
+        default = getattr(cfg, "auto_reset", mode is not AutoresetMode.DISABLED)
+        ends = "final_obs" if getattr(env.env, "auto_reset", default) else "reset"
+    return ENDS[ends](env)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 import numpy as np
 import torch
@@ -47,15 +48,9 @@ class RslRlEnv:
         action_limit: float = 1.0,
         random_lengths: bool = False,
     ) -> None:
-        made: Buffer = EnvCls(**(env_kwargs or {}))
-        self.env = made
-        self.num_envs, self._random_lengths = int(self.env.num_envs), random_lengths
-        if not callable(getattr(self.env, "reset", None)):
-            raise TypeError(
-                f"RslRlEnv: {type(self.env).__name__} has no method reset, without which an evaluation would begin in "
-                "the middle of episodes; expected one. Take the wrapper that its simulator has for rsl_rl."
-            )
-        first = self._observed()
+        self.env = cast(Buffer, EnvCls(**(env_kwargs or {})))
+        self.num_envs, self.random_lengths = int(self.env.num_envs), random_lengths
+        first = self.env.get_observations()
         self._groups = list(groups or first.keys())
         missing = [group for group in self._groups if group not in set(first.keys())]
         if missing or any(first[group].dim() != 2 for group in self._groups if group not in missing):
@@ -70,12 +65,12 @@ class RslRlEnv:
         if seed is not None and callable(getattr(self.env, "seed", None)):
             self.env.seed(seed)
         self.env.reset()
-        if self._random_lengths:
+        if self.random_lengths:
             lengths = self.env.episode_length_buf
             generator = torch.Generator(lengths.device).manual_seed(seed or 0)
             share = torch.rand(lengths.shape, generator=generator, device=lengths.device)
             self.env.episode_length_buf = (share * self.env.max_episode_length).to(lengths.dtype)
-        return self._shown(self._observed()), {}
+        return self._shown(self.env.get_observations()), {}
 
     def step(self, action: torch.Tensor) -> tuple[Buffer, torch.Tensor, torch.Tensor, torch.Tensor, Info]:
         """Take one step in every environment."""
@@ -88,11 +83,6 @@ class RslRlEnv:
     def close(self) -> None:
         """Close the simulator, if it can be closed."""
         getattr(self.env, "close", lambda: None)()
-
-    def _observed(self) -> Buffer:
-        """Return the groups; of earlier versions they come with extras."""
-        observed = self.env.get_observations()
-        return observed[0] if isinstance(observed, tuple) else observed
 
     def _shown(self, groups: Buffer) -> Buffer:
         if len(self._groups) == 1:

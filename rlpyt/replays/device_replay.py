@@ -80,8 +80,6 @@ class _Rows(NamedTuple):
     reward: Buffer
     terminated: Buffer
     truncated: Buffer
-    valid: Buffer
-    """Whether what the row led to is known."""
     final: Buffer
     """int64, number of the final observation of a truncated row, counted from the first one ever kept."""
 
@@ -149,7 +147,7 @@ class DeviceReplay(Replay):
         self.n_step_return, self.discount, self.alpha, self.beta = n_step_return, discount, alpha, beta
         self.generator = generator
         flag = np.bool_(False)
-        row = _Rows(example.observation, example.action, np.float32(0), flag, flag, flag, np.int64(0))
+        row = _Rows(example.observation, example.action, np.float32(0), flag, flag, np.int64(0))
         self._rows: _Rows = buffer_to(torchify_buffer(buffer_from_example(row, (T, B))), device)
         self._finals: Buffer = buffer_to(torchify_buffer(buffer_from_example(example.observation, 1)), device)
         self._null_action = buffer_leaves(buffer_to(torchify_buffer(null_action), device))
@@ -230,13 +228,17 @@ class DeviceReplay(Replay):
                 f"Appending to a replay: got {t} rows of each environment, and it holds {self.T}; expected it to hold "
                 f"{t + self.least_rows} at least. Raise replay_size to {(t + self.least_rows) * self.B} or more."
             )
-        rows, at = self._rows, torch.arange(self.written, self.written + t, device=self.device) % self.T
         if self._is_loaded:
             self._end_newest(samples)
+        if self.takes_priorities and not self._largest.isfinite():
+            raise ValueError(
+                f"Appending to a replay: a priority that it was given is {float(self._largest)}; expected finite "
+                "numbers. Look for losses that are not finite."
+            )
+        rows, at = self._rows, self._numbers(self.written, self.written + t) % self.T
         for field in ("observation", "action", "reward", "terminated", "truncated"):
             for dest, leaf in zip(buffer_leaves(getattr(rows, field)), buffer_leaves(samples[field]), strict=True):
                 dest[at] = leaf.to(dest.dtype)
-        rows.valid[at] = True
         begins = slice(-self.written % self.interval, None, self.interval)
         starts = at[begins] // self.interval
         for dest, leaf in zip(buffer_leaves(self._rnn_states), buffer_leaves(samples.prev_rnn_state), strict=False):
@@ -252,7 +254,7 @@ class DeviceReplay(Replay):
             # Those new in reach have no priority yet: those before them have one.
             fresh = torch.where(of_time > 0, of_time, self._largest)
             fresh[starts] = self._largest
-            of_time.copy_(fresh * (reach if self.sequences is not None else reach & rows.valid))
+            of_time.copy_(fresh * reach)
             self._tree.set_all(self._raised(self._priorities))
 
     def _keep_finals(self, t: torch.Tensor, b: torch.Tensor, finals: Buffer) -> None:
@@ -282,7 +284,10 @@ class DeviceReplay(Replay):
         return torch.arange(first, end, device=self.device)
 
     def _end_newest(self, samples: SamplesToBuffer) -> None:
-        """Where the first new rows do not follow the newest, as environments were built anew, end episodes there."""
+        """Where the first new rows do not follow the newest, as environments were built anew, end episodes there.
+
+        The newest row of each environment is dropped, as it is not known what it led to.
+        """
         self._is_loaded, rows, last = False, self._rows, (self.written - 1) % self.T
         done = rows.terminated[last] | rows.truncated[last]
         follows = samples.prev_reward[0] == torch.where(done, 0.0, rows.reward[last])
@@ -292,15 +297,12 @@ class DeviceReplay(Replay):
             follows &= same.reshape(self.B, -1).all(1)
         if bool(follows.all()):  # either all environments were restored or none
             return
-        lost = ~done & rows.valid[last]
-        rows.valid[last] &= ~lost
-        if self.written > 1:
-            before = (self.written - 2) % self.T
-            cut = lost & ~(rows.terminated[before] | rows.truncated[before])
-            rows.truncated[before] |= cut
-            b = cut.nonzero().squeeze(1)
-            t = torch.full_like(b, before)
-            self._keep_finals(t, b, buffer_func(rows.observation, lambda x: x[last, b]))
+        self.written -= 1
+        if self.written:
+            before = (self.written - 1) % self.T
+            b = (~(rows.terminated[before] | rows.truncated[before])).nonzero().squeeze(1)
+            rows.truncated[before, b] = True
+            self._keep_finals(torch.full_like(b, before), b, buffer_func(rows.observation, lambda x: x[last, b]))
 
     # ---- reading ----
 
@@ -323,8 +325,6 @@ class DeviceReplay(Replay):
             t, b = drawn // self.B, drawn % self.B
             if self.sequences is not None:
                 return self._read_sequences(t * self.interval, b, None, self.sequences)
-            # The few rows of which it is not known what they led to: the one before, or the one after the first.
-            t = torch.where(self._rows.valid[t % self.T, b], t, torch.where(t > first, t - 1, t + 1))
             return self._read(t, b, None)
         leaves = self._tree.draw(batch_size, self.generator)
         p = self._tree.values[leaves]
@@ -342,7 +342,7 @@ class DeviceReplay(Replay):
         reward, terminated, truncated = rows.reward[window], rows.terminated[window], rows.truncated[window]
         return_, steps, ended = _n_step_return(reward, terminated, truncated, self.discount)
         now, before, last = t % T, (t - 1) % T, (t + steps - 1) % T
-        starts = rows.terminated[before, b] | rows.truncated[before, b] | ~rows.valid[before, b]
+        starts = rows.terminated[before, b] | rows.truncated[before, b]
         at_last = buffer_func(rows.action, lambda x: x[last, b]), rows.reward[last, b]
         following = self._observed((last + 1) % T, last, b, rows.truncated[last, b])
         observation = buffer_func(rows.observation, lambda x: x[now, b])
@@ -374,9 +374,9 @@ class DeviceReplay(Replay):
         own = torch.searchsorted(place.t().contiguous(), k.t().expand(len(t), -1).contiguous(), right=True).t() - 1
         is_final = k > place.gather(0, own)
         now, before = (t + own) % T, (t + own - 1 + is_final.long()) % T
-        terminated, truncated, valid = (x[now, b] & ~is_final for x in (rows.terminated, rows.truncated, rows.valid))
-        starts = rows.terminated[before, b] | rows.truncated[before, b] | ~rows.valid[before, b]
-        reward = rows.reward[now, b].masked_fill(is_final, 0.0)
+        terminated, truncated = (x[now, b] & ~is_final for x in (rows.terminated, rows.truncated))
+        starts = rows.terminated[before, b] | rows.truncated[before, b]
+        reward, valid = rows.reward[now, b].masked_fill(is_final, 0.0), ~is_final
         raw = RawRows(buffer_func(rows.action, lambda x: x[now, b]), reward, terminated, truncated, valid)
         first, end = lengths.trained.start, lengths.trained.stop
         windows = torch.arange(first, end, device=self.device) + torch.arange(n, device=self.device)[:, None]

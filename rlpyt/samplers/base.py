@@ -6,7 +6,8 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from functools import partial
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from gymnasium.spaces import Box
@@ -34,6 +35,17 @@ from rlpyt.types import SUCCESS_KEYS, BatchSpec, Kwargs, Run, Samples, StateDict
 from rlpyt.utils.arrays import torchify_buffer
 from rlpyt.utils.checks import share_of, whole_number
 from rlpyt.utils.replicas import Replicas
+
+
+class Evaluates(Protocol):
+    """Settings of a sampler that evaluates."""
+
+    env_kwargs: Kwargs | None
+    eval_n_envs: int
+    eval_env_kwargs: Kwargs | None
+    eval_env_overrides: Kwargs | None
+    eval_max_steps: int | None
+    eval_max_trajectories: int | None
 
 
 @dataclass(eq=False)
@@ -121,9 +133,7 @@ class BaseSampler(Settings, Sampler):
     @property
     def evaluation_kwargs(self) -> Kwargs:
         """Arguments of the evaluation environments: those of training, but for what evaluation was given of its own."""
-        if self.eval_env_kwargs is not None:
-            return self.eval_env_kwargs
-        return {**(self.env_kwargs or {}), **(self.eval_env_overrides or {})}
+        return evaluation_kwargs(self)
 
     def replace(self, **changes: Any) -> Self:
         """Return a new sampler with some settings changed; see `Settings.replace`.
@@ -307,6 +317,13 @@ def work_of(sampler: BaseSampler) -> Work:
     return sampler._work
 
 
+def evaluation_kwargs(sampler: Evaluates) -> Kwargs:
+    """Return the arguments of the evaluation environments; see `BaseSampler.evaluation_kwargs`."""
+    if sampler.eval_env_kwargs is not None:
+        return sampler.eval_env_kwargs
+    return {**(sampler.env_kwargs or {}), **(sampler.eval_env_overrides or {})}
+
+
 def whole_setting(sampler: object, name: str, least: int = 1, expected: str | None = None) -> int:
     """Return a setting as an integer; refuse one that is not whole, or too small."""
     return whole_number(type(sampler).__name__, name, getattr(sampler, name), least, expected)
@@ -317,19 +334,16 @@ def threads_of(sampler: BaseSampler) -> int | None:
     return None if sampler.acting_threads is None else whole_setting(sampler, "acting_threads")
 
 
-def _check_settings(sampler: BaseSampler) -> None:
-    name = type(sampler).__name__
+def _check_kind(sampler: object, setting: str, holds: Callable[[Any], bool], expected: str) -> None:
+    if not holds(value := getattr(sampler, setting)):
+        raise TypeError(f"{type(sampler).__name__}: {setting} is {value!r:.100}; expected {expected}.")
 
-    def check_kind(setting: str, holds: Callable[[Any], bool], expected: str) -> None:
-        if not holds(value := getattr(sampler, setting)):
-            raise TypeError(f"{name}: {setting} is {value!r:.100}; expected {expected}.")
 
+def check_environments(sampler: Evaluates) -> None:
+    """Check the settings that say what makes environments, and how those of evaluation differ."""
+    name, check_kind = type(sampler).__name__, partial(_check_kind, sampler)
     check_kind("EnvCls", callable, "a callable that returns an environment")
     check_kind("TrajInfoCls", callable, "a class, or another callable that returns a TrajInfo")
-    for loop in ("CollectorCls", "eval_CollectorCls"):
-        check_kind(loop, lambda x: x is None or isinstance(x, type), "a class, or None for the usual one")
-        if getattr(sampler, loop) is not None:
-            check_class(getattr(sampler, loop))
     for kwargs in ("env_kwargs", "eval_env_kwargs", "eval_env_overrides"):
         check_kind(kwargs, lambda x: isinstance(x, Mapping | None), "a dictionary of the environment's arguments")
     if sampler.eval_env_kwargs is not None and sampler.eval_env_overrides:
@@ -338,6 +352,14 @@ def _check_settings(sampler: BaseSampler) -> None:
             f"{sampler.eval_env_overrides!r:.100}; expected one of them: all arguments of evaluation environments, or "
             "those that differ from training. Set the other to None."
         )
+
+
+def _check_settings(sampler: BaseSampler) -> None:
+    check_environments(sampler)
+    for loop in ("CollectorCls", "eval_CollectorCls"):
+        _check_kind(sampler, loop, lambda x: x is None or isinstance(x, type), "a class, or None for the usual one")
+        if getattr(sampler, loop) is not None:
+            check_class(getattr(sampler, loop))
     whole_setting(sampler, "max_decorrelation_steps", 0)
     eval_size_of(sampler)
     threads_of(sampler)
@@ -360,10 +382,10 @@ def _check_evaluation_follows(sampler: BaseSampler, changed: BaseSampler) -> Non
         )
 
 
-def eval_size_of(sampler: BaseSampler) -> tuple[int, list[int | None], int]:
+def eval_size_of(sampler: Evaluates, one_each: bool = False) -> tuple[int, list[int | None], int]:
     """Return the size of an evaluation: environments, the quota of episodes of each, and its steps at most.
 
-    An environment without an episode to run is left out.
+    An environment without an episode to run is left out. With `one_each` they run one each where no number is given.
     """
     name = type(sampler).__name__
     n_envs, max_steps, max_trajectories = whole_setting(sampler, "eval_n_envs", 0), None, None
@@ -374,6 +396,8 @@ def eval_size_of(sampler: BaseSampler) -> tuple[int, list[int | None], int]:
         max_steps = whole_setting(sampler, "eval_max_steps", 0, "a whole number of steps, or None for no limit")
     if n_envs == 0:
         return 0, [], NO_LIMIT
+    if one_each and max_trajectories is None:
+        max_trajectories = n_envs
     if not max_steps and max_trajectories is None:
         raise ValueError(
             f"{name}: eval_n_envs is {n_envs}, but neither eval_max_trajectories nor eval_max_steps says when an "

@@ -67,10 +67,10 @@ class _TorchRows:
 
 
 class ActingPart:
-    """Part of a fleet with the actor for it."""
+    """Part of a fleet with the actor for it, which `agent` made."""
 
-    def __init__(self, envs: Part, actor: Actor, stopwatch: Stopwatch) -> None:
-        self.envs, self.actor, self.stopwatch = envs, actor, stopwatch
+    def __init__(self, agent: Agent, envs: Part, actor: Actor, stopwatch: Stopwatch) -> None:
+        self.agent, self.envs, self.actor, self.stopwatch = agent, envs, actor, stopwatch
         self.rows = envs.rows
         self._places = [_TorchRows(place) for place in self.rows.places]
         self._torch_rows = self._places[self.rows.place]
@@ -105,7 +105,8 @@ class ActingPart:
 
     def recv(self, t: int) -> list[CompletedTraj]:
         """Wait for the rest of row t; where it was a final one, the actor forgets the episode."""
-        completed = self.envs.recv(t)
+        with self.agent.compute.without_autocast(self.agent.device):
+            completed = self.envs.recv(t)
         self.stopwatch.lap(self.envs.waits_for)
         steps = self.rows.valid[t]
         if not steps.all():
@@ -158,7 +159,7 @@ class Collector(Environments):
     def __init__(self, agent: Agent, parts: Sequence[tuple[Part, Actor]], overlap: bool = True) -> None:
         self.agent = agent
         self.stopwatch = Stopwatch()
-        self.parts = [ActingPart(envs, actor, self.stopwatch) for envs, actor in parts]
+        self.parts = [ActingPart(agent, envs, actor, self.stopwatch) for envs, actor in parts]
         self.overlap = overlap
         self.T = self.parts[0].rows.T
 

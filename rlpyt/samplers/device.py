@@ -11,19 +11,19 @@ import torch
 
 from rlpyt.core import Agent, EvalResult, Remark, Sampler
 from rlpyt.envs.device_env import ENDS, DeviceEnv
+from rlpyt.envs.info import info_recorder
+from rlpyt.envs.rsl_rl import RslRlEnv
 from rlpyt.logging.space_record import record_spaces
-from rlpyt.namedarraytuple import Buffer, namedarraytuple
-from rlpyt.samplers.base import whole_setting
+from rlpyt.samplers.base import check_environments, eval_size_of, evaluation_kwargs, whole_setting
 from rlpyt.samplers.buffer import example_of
 from rlpyt.samplers.device_collector import DeviceCollector, DeviceRows
 from rlpyt.samplers.device_statistics import DeviceStatistics
-from rlpyt.samplers.fleet_spec import NO_LIMIT, quotas
 from rlpyt.samplers.states import TypedTrajStates
 from rlpyt.settings import Settings
 from rlpyt.spaces import MASK, choice_sizes, has_mask, null_action
 from rlpyt.types import BatchSpec, Info, Kwargs, Run, Samples, StateDict, TrajInfo, traj_info_maker
 from rlpyt.utils.arguments import own_names
-from rlpyt.utils.arrays import buffer_func, buffer_to, torchify_buffer
+from rlpyt.utils.arrays import buffer_func, buffer_to, numpify_buffer, torchify_buffer
 from rlpyt.utils.checks import share_of
 from rlpyt.utils.seeds import Role, stream_seed
 
@@ -81,8 +81,8 @@ class DeviceSampler(Settings, Sampler):
         super().__post_init__()
         self.batch_spec = BatchSpec(whole_setting(self, "batch_T"), whole_setting(self, "batch_B"))
         name = type(self).__name__
-        if not callable(self.EnvCls):
-            raise TypeError(f"{name}: EnvCls is {self.EnvCls!r:.100}; expected a callable. Give the class itself.")
+        check_environments(self)
+        self._eval_size = eval_size_of(self, one_each=True)
         if self.ends not in ("auto", *ENDS):
             raise ValueError(f'{name}: ends is {self.ends!r}; expected "auto" or one of {list(ENDS)}.')
         if "step" in own_names(type(traj_info_maker(self.TrajInfoCls)())):
@@ -90,17 +90,6 @@ class DeviceSampler(Settings, Sampler):
                 f"{name}: TrajInfoCls is {self.TrajInfoCls!r:.100}, whose method step reads every step on the host; "
                 "expected the statistics of TrajInfo, which are computed on the device. Record what you need by "
                 "env_info_keys."
-            )
-        if self.eval_env_kwargs is not None and self.eval_env_overrides:
-            raise ValueError(f"{name}: got eval_env_kwargs and eval_env_overrides; expected one. Leave one out.")
-        whole_setting(self, "eval_n_envs", 0)
-        for limit in ("eval_max_trajectories", "eval_max_steps"):
-            if getattr(self, limit) is not None:
-                whole_setting(self, limit)
-        if self.eval_n_envs and self.eval_max_steps is not None and self.eval_max_steps < self._n_evaluated:
-            raise ValueError(
-                f"{name}: eval_max_steps is {self.eval_max_steps}, shared by {self._n_evaluated} evaluation "
-                "environments; expected at least one step for each. Raise it, or lower eval_n_envs."
             )
         self._run = Run(batch_spec=self.batch_spec)
         self._open: list[DeviceEnv] = []
@@ -133,27 +122,21 @@ class DeviceSampler(Settings, Sampler):
             )
         agent.initialize(env.spaces)
         record_spaces(env.spaces)
-        example = example_of(agent, env.spaces, self._info_example(env, info))
+        tensors = {key: x for key, x in info.items() if isinstance(x, torch.Tensor) and x.shape[:1] == (B,)}
+        seen = {key: numpify_buffer(x.new_zeros(x.shape[1:])) for key, x in tensors.items()}
+        example = example_of(agent, env.spaces, info_recorder(self.env_info_keys, seen).example)
         values = run.bootstrap_value or run.bootstrap_inputs
         self._training = self._collector(agent, env, example, info, values=values)
         if self.eval_n_envs and not run.rank:
-            kwargs = self.eval_env_kwargs
-            if kwargs is None:
-                train = dict(self.env_kwargs or {})
-                if "random_lengths" in train:  # of RslRlEnv: an evaluation runs whole episodes
-                    train["random_lengths"] = False
-                kwargs = {**train, **(self.eval_env_overrides or {})}
-            beside = DeviceEnv(self.EnvCls, kwargs, self._n_evaluated, self.ends, self.compile_env)
+            beside = DeviceEnv(self.EnvCls, evaluation_kwargs(self), self._eval_size[0], self.ends, self.compile_env)
+            if isinstance(beside.env, RslRlEnv):
+                beside.env.random_lengths = False  # an evaluation runs whole episodes
             self._open.append(beside)
             beside.reset(self._seed(Role.EVAL_ENV))
             self._evaluation = self._collector(agent, beside, example, info, evaluation=True)
         self._training.reset(self._seed(Role.ENV))
-        self.batches = [self._training.samples]
+        self.batches = [self._training.rows.samples]
         return example
-
-    @property
-    def _n_evaluated(self) -> int:
-        return min(int(self.eval_n_envs), int(self.eval_max_trajectories or self.eval_n_envs))
 
     def _collector(
         self, agent: Agent, env: DeviceEnv, example: Samples, info: Info, evaluation: bool = False, values: bool = False
@@ -163,25 +146,10 @@ class DeviceSampler(Settings, Sampler):
         ranks = list(range(first, first + env.n))
         actor = agent.actor(ranks, global_B, self._run.seed, evaluation=evaluation, device=env.device)
         actor.reset()
-        rows = DeviceRows(example, self.batch_spec.T, env.n, env.device)
+        rows = DeviceRows(example, self.batch_spec.T, env.n, env.device, values)
         new = traj_info_maker(self.TrajInfoCls, self._run.traj_info_kwargs)
-        discount = float(self._run.traj_info_kwargs.get("discount", 1.0))
-        statistics = DeviceStatistics(env, rows.T, new, discount, ranks, info)
-        return DeviceCollector(agent, env, actor, rows, statistics, values)
-
-    def _info_example(self, env: DeviceEnv, info: Info) -> Buffer:
-        """Return what is recorded of info as an example of one row."""
-        for key in self.env_info_keys:
-            x = info.get(key)
-            if not isinstance(x, torch.Tensor) or x.shape[:1] != (env.n,) or x.dtype is torch.bfloat16:
-                raise ValueError(
-                    f"{type(self).__name__}: env_info_keys has {key!r}, which is {x!r:.60} in info; expected a tensor "
-                    f"[{env.n}, ...] in every step. Those there are {[k for k in info if k not in self.env_info_keys]}."
-                )
-        if not self.env_info_keys:
-            return None
-        examples = [torch.zeros(info[key].shape[1:], dtype=info[key].dtype).numpy() for key in self.env_info_keys]
-        return namedarraytuple("EnvInfo", tuple(self.env_info_keys))(*examples)
+        statistics = DeviceStatistics(env, rows.T, new, ranks, info)
+        return DeviceCollector(agent, env, actor, rows, statistics)
 
     def _seed(self, role: Role, itr: int = 0) -> int:
         return stream_seed(self._run.seed, role, self._run.rank, itr)
@@ -205,7 +173,7 @@ class DeviceSampler(Settings, Sampler):
         self._check_device(collector)
         self._next_itr = itr + 1
         collector.actor.begin(itr)
-        return collector.samples, collector.collect(itr)
+        return collector.rows.samples, collector.collect(itr)
 
     def evaluate_agent(self, itr: int, deterministic: bool = False) -> EvalResult:
         """Run whole episodes in the evaluation environments, of which each has its quota.
@@ -221,9 +189,8 @@ class DeviceSampler(Settings, Sampler):
                 f"{type(self).__name__}: evaluation was asked for, but eval_n_envs is {self.eval_n_envs}. Set it "
                 "above 0."
             )
-        n, T = collector.env.n, collector.rows.T
-        max_T = int(self.eval_max_steps) // n if self.eval_max_steps else NO_LIMIT
-        left = np.array(quotas(n, int(self.eval_max_trajectories or n)))
+        (n, env_quotas, max_T), T = self._eval_size, collector.rows.T
+        left = np.array(env_quotas)
         steps, completed, done_T = np.zeros(n, np.int64), list[TrajInfo](), 0
         collector.actor.begin(itr, deterministic)
         collector.reset(self._seed(Role.EVAL_ENV, itr))

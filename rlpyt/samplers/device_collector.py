@@ -10,20 +10,27 @@ import torch
 from rlpyt.core import Actor, Agent
 from rlpyt.envs import EnvError
 from rlpyt.envs.device_env import DeviceEnv, DeviceStep
-from rlpyt.namedarraytuple import Buffer
+from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.samplers.device_statistics import DeviceStatistics
 from rlpyt.spaces import null_action
 from rlpyt.types import AgentInputs, AgentSamples, EnvSamples, Samples, StateDict, TrajInfo
-from rlpyt.utils.arrays import (
-    broadcast_mask,
-    buffer_from_example,
-    buffer_func,
-    buffer_leaves,
-    buffer_to,
-    torchify_buffer,
-)
+from rlpyt.utils.arrays import broadcast_mask, buffer_from_example, buffer_leaves, buffer_to, torchify_buffer
 
 _N_CHECKS = 3
+
+
+class _Step(NamedArrayTuple):
+    """What a step adds to a row, [T, B]."""
+
+    action: Buffer
+    agent_info: Buffer
+    reward: Buffer
+    terminated: Buffer
+    truncated: Buffer
+    env_info: Buffer
+    final_observation: Buffer
+    missing: Buffer
+    """Rows that truncated an episode whose final observation is not known."""
 
 
 class DeviceRows:
@@ -34,74 +41,50 @@ class DeviceRows:
         T: time steps.
         B: environments.
         device: of all but `valid`, which is True everywhere: algorithms read it on the CPU, without waiting.
+        values: whether there are places for values, and for what the agent sees after the batch.
     """
 
-    def __init__(self, example: Samples, T: int, B: int, device: torch.device) -> None:
+    def __init__(self, example: Samples, T: int, B: int, device: torch.device, values: bool = False) -> None:
         self.T, self.B = T, B
 
         def allocate(leaf: Buffer, length: int) -> Buffer:
             return buffer_to(torchify_buffer(buffer_from_example(leaf, (length, B))), device)
 
-        agent, env = example
-        self.inputs: AgentInputs = allocate(AgentInputs(env.observation, agent.action, env.reward), T + 1)
+        (action, agent_info), env = (example.agent.action, example.agent.agent_info), example.env
+        flag = env.valid
+        self.inputs: AgentInputs = allocate(AgentInputs(env.observation, action, env.reward), T + 1)
         """[T + 1, B], what the agent sees at every row and after the last."""
-        self.action, self.agent_info = allocate(agent.action, T), allocate(agent.agent_info, T)
-        self.reward, self.terminated, self.truncated = (allocate(x, T) for x in (env.reward, env.valid, env.valid))
-        self.env_info, self.final_observation = allocate(env.env_info, T), allocate(env.observation, T)
-        self.valid = torch.ones(T, B, dtype=torch.bool)
-        self.missing = allocate(env.valid, T)
-        """Rows that truncated an episode whose final observation is not known."""
-        self.at = [_Row(self, t) for t in range(T)]
-        self._first, self._after = (buffer_leaves(self.inputs[t]) for t in (0, T))
+        step = _Step(action, agent_info, env.reward, flag, flag, env.env_info, env.observation, flag)
+        self.steps: _Step = allocate(step, T)
+        self.at = [(self.inputs[t], self.steps[t], self.inputs[t + 1]) for t in range(T)]
+        """What the agent sees at a row, what its step adds, and what the agent sees next; to index costs time."""
+        before, steps = self.inputs[:-1], self.steps
+        self.samples = Samples(
+            AgentSamples(
+                action=steps.action,
+                prev_action=before.prev_action,
+                agent_info=steps.agent_info,
+                bootstrap_value=torch.zeros(1, B, device=device) if values else None,
+                bootstrap_inputs=self.inputs[-1:] if values else None,
+                final_value=torch.zeros(T, B, device=device) if values else None,
+            ),
+            EnvSamples(
+                observation=before.observation,
+                reward=steps.reward,
+                prev_reward=before.prev_reward,
+                terminated=steps.terminated,
+                truncated=steps.truncated,
+                valid=torch.ones(T, B, dtype=torch.bool),
+                env_info=steps.env_info,
+                final_observation=steps.final_observation,
+            ),
+        )
+        """The batch as the algorithm sees it."""
 
     def begin(self) -> None:
         """Turn the row after the last batch into the first of the next."""
-        for first, after in zip(self._first, self._after, strict=True):
-            first.copy_(after)
-        self.missing.zero_()
-
-    def samples(self, bootstrap_value: Buffer, bootstrap_inputs: bool, final_value: Buffer) -> Samples:
-        """Return the batch as the algorithm sees it."""
-        inputs = self.inputs
-        agent = AgentSamples(
-            action=self.action,
-            prev_action=inputs.prev_action[:-1],
-            agent_info=self.agent_info,
-            bootstrap_value=bootstrap_value,
-            bootstrap_inputs=inputs[-1:] if bootstrap_inputs else None,
-            final_value=final_value,
-        )
-        env = EnvSamples(
-            observation=inputs.observation[:-1],
-            reward=self.reward,
-            prev_reward=inputs.prev_reward[:-1],
-            terminated=self.terminated,
-            truncated=self.truncated,
-            valid=self.valid,
-            env_info=self.env_info,
-            final_observation=self.final_observation,
-        )
-        return Samples(agent, env)
-
-
-class _Row:
-    """Views of a row by leaves: to index costs more than to copy."""
-
-    def __init__(self, rows: DeviceRows, t: int) -> None:
-        self.inputs: AgentInputs = rows.inputs[t]
-        self.observation = self.inputs.observation
-        self.action, self.agent_info = buffer_leaves(rows.action[t]), buffer_leaves(_at(rows.agent_info, t))
-        self.reward, self.missing = rows.reward[t], rows.missing[t]
-        self.terminated, self.truncated = rows.terminated[t], rows.truncated[t]
-        self.env_info, self.final_observation = _at(rows.env_info, t), _at(rows.final_observation, t)
-        self.final_leaves = buffer_leaves(self.final_observation)
-        following: AgentInputs = rows.inputs[t + 1]
-        self.next_observation, self.prev_action = map(buffer_leaves, (following.observation, following.prev_action))
-        self.prev_reward = following.prev_reward
-
-
-def _at(buffer: Buffer, t: Buffer) -> Buffer:
-    return buffer_func(buffer, lambda x: x[t])
+        _copy(self.inputs[0], self.inputs[-1])
+        self.steps.missing.zero_()
 
 
 class DeviceCollector:
@@ -116,31 +99,20 @@ class DeviceCollector:
         actor: of them.
         rows: of them.
         statistics: of the episodes.
-        values: whether values of final observations, and of the row after the batch, are recorded.
     """
 
     def __init__(
-        self,
-        agent: Agent,
-        env: DeviceEnv,
-        actor: Actor,
-        rows: DeviceRows,
-        statistics: DeviceStatistics,
-        values: bool = False,
+        self, agent: Agent, env: DeviceEnv, actor: Actor, rows: DeviceRows, statistics: DeviceStatistics
     ) -> None:
         self.agent, self.env, self.actor, self.rows, self.statistics = agent, env, actor, rows, statistics
-        self._values, device, (T, B) = values, env.device, (rows.T, rows.B)
-        self._null_action = buffer_leaves(buffer_to(torchify_buffer(null_action(env.spaces.action)), device))
-        bootstrap = torch.zeros(1, B, device=device) if values else None
-        final_value = torch.zeros(T, B, device=device) if values else None
-        self.samples = rows.samples(bootstrap, bootstrap_inputs=values, final_value=final_value)
+        self._null_action = buffer_leaves(buffer_to(torchify_buffer(null_action(env.spaces.action)), env.device))
         self.n_estimated = 0
         """Truncated episodes, since it was set to 0, for whose final observation the one before it stood."""
 
     def reset(self, seed: int) -> None:
         """Begin an episode in every environment; the first observations are in the row after the batch."""
         after: AgentInputs = self.rows.inputs[-1]
-        _copy(buffer_leaves(after.observation), self.env.reset(seed))
+        _copy(after.observation, self.env.reset(seed))
         for leaf, null in zip(buffer_leaves(after.prev_action), self._null_action, strict=True):
             leaf.copy_(null.expand_as(leaf))
         after.prev_reward.zero_()
@@ -154,57 +126,60 @@ class DeviceCollector:
             EnvError: if an environment has given a number that is not finite, or truncated an episode without its final
                 observation.
         """
-        rows, actor = self.rows, self.actor
+        rows, actor, steps = self.rows, self.actor, self.rows.steps
         with self.agent.compute.autocast(self.agent.device):
             rows.begin()
-            for t, row in enumerate(rows.at):
-                action, agent_info = actor.step(*row.inputs)
+            for t, (inputs, row, following) in enumerate(rows.at):
+                action, agent_info = actor.step(*inputs)
                 _copy(row.action, action)
                 _copy(row.agent_info, agent_info)
-                self._finish(t, row, self.env.step(action))
-            done, cut = rows.terminated | rows.truncated, rows.truncated & ~rows.terminated
+                self._finish(t, inputs.observation, row, following, self.env.step(action))
+            done, cut = steps.terminated | steps.truncated, steps.truncated & ~steps.terminated
             # Here this process waits for the device, and there is little to wait for afterwards.
             at = done.nonzero().unbind(1)
-            if self._values:
+            if rows.samples.agent.final_value is not None:
                 self._record_values(*cut.nonzero().unbind(1))
         return self._completed(itr, done, cut, *at)
 
-    def _finish(self, t: int, row: _Row, step: DeviceStep) -> None:
+    def _finish(self, t: int, before: Buffer, row: _Step, following: AgentInputs, step: DeviceStep) -> None:
         """Write what a step gave, and what the agent sees next."""
         ends = self.env.ends
         row.reward.copy_(step.reward)
         row.terminated.copy_(step.terminated)
         row.truncated.copy_(step.truncated)
         done = row.terminated | row.truncated
-        final, given = ends.final(step, row.observation)
+        final, given = ends.final(step, before)
         if final is None:
             row.missing.copy_(row.truncated)
         else:
-            _copy(row.final_leaves, final)
+            _copy(row.final_observation, final)
             if given is not None:
                 torch.logical_and(row.truncated, ~given, out=row.missing)
         if row.env_info is not None:
             for key, leaf in row.env_info.items():
-                leaf.copy_(self.env.from_info(step, key))
+                leaf.copy_(self.env.from_info(step, key, leaf))
         self.statistics.note(t, step)
+        logged = step.info.get("log")
         observation, told = ends.next_observation(step, done, row.final_observation)
-        _copy(row.next_observation, observation)
-        self.statistics.note_log(told)
-        for leaf, x, null in zip(row.prev_action, row.action, self._null_action, strict=True):
+        _copy(following.observation, observation)
+        if told.get("log") is not logged:  # steps and resets may have one info
+            self.statistics.note_log(told)
+        actions = zip(*map(buffer_leaves, (following.prev_action, row.action)), self._null_action, strict=True)
+        for leaf, x, null in actions:
             torch.where(broadcast_mask(done, x), null, x, out=leaf)
-        row.prev_reward.copy_(row.reward).masked_fill_(done, 0.0)
+        following.prev_reward.copy_(row.reward).masked_fill_(done, 0.0)
         self.actor.reset_where(done)
 
     def _record_values(self, t: torch.Tensor, b: torch.Tensor) -> None:
         """Record the values of the row after the batch, and of the final observations of truncated rows [M]."""
-        rows, agent = self.rows, self.samples.agent
+        rows, agent = self.rows, self.rows.samples.agent
         agent.bootstrap_value[0] = self.actor.value(*rows.inputs[-1])
         agent.final_value.zero_()
         if len(t):
-            row = rows.inputs[t, b]
-            rnn_state = _at(rows.agent_info.prev_rnn_state, (t, b)) if self.agent.recurrent else None
-            following = AgentInputs(*(_at(x, (t, b)) for x in (rows.final_observation, rows.action, rows.reward)))
-            agent.final_value[t, b] = self.actor.value_after(row, rnn_state, following).float()
+            step: _Step = rows.steps[t, b]
+            rnn_state = step.agent_info.prev_rnn_state if self.agent.recurrent else None
+            following = AgentInputs(step.final_observation, step.action, step.reward)
+            agent.final_value[t, b] = self.actor.value_after(rows.inputs[t, b], rnn_state, following).float()
 
     # ---- what has ended, and what is wrong ----
 
@@ -212,7 +187,7 @@ class DeviceCollector:
         self, itr: int, done: torch.Tensor, cut: torch.Tensor, t: torch.Tensor, b: torch.Tensor
     ) -> Sequence[TrajInfo]:
         """Return the trajectories that ended with rows [M]; refuse rows of which something is wrong."""
-        table = self.statistics.ended(self.rows.reward, done, t, b)
+        table = self.statistics.ended(self.rows.steps.reward, done, t, b)
         # One copy for all; numbers of steps and places are whole in float64.
         checks, ended = torch.cat([self._checks(cut), table.flatten()]).cpu().split([_N_CHECKS, table.numel()])
         self._refuse(cut, *checks.tolist())
@@ -224,15 +199,15 @@ class DeviceCollector:
         They are one that is not finite if any observation or reward is not, and else seldom; the truncated rows `cut`
         [T, B] without a final observation; and all truncated rows.
         """
-        rows = self.rows
-        leaves = [rows.reward, *buffer_leaves(rows.inputs.observation), *buffer_leaves(rows.final_observation)]
+        steps = self.rows.steps
+        leaves = buffer_leaves((steps.reward, self.rows.inputs.observation, steps.final_observation))
         mean = torch.stack([x.mean() for x in leaves if x.is_floating_point()]).sum()
-        return torch.stack([x.double() for x in (mean, (rows.missing & cut).sum(), cut.sum())])
+        return torch.stack([x.double() for x in (mean, (steps.missing & cut).sum(), cut.sum())])
 
     def _refuse(self, cut: torch.Tensor, mean: float, n_missing: float, n_cut: float) -> None:
-        rows, name = self.rows, self.env.name
+        name = self.env.name
         if n_missing:
-            missing = _places(rows.missing & cut)
+            missing = _places(self.rows.steps.missing & cut)
             raise EnvError(
                 f"{name}: an episode of environment {missing[0]} was truncated ({len(missing)} environments had such "
                 "an end in this batch), and info had no final_obs for it; expected the observation that the last "
@@ -250,8 +225,8 @@ class DeviceCollector:
     def _wrong(self, cut: torch.Tensor) -> list[int]:
         """Return the environments of which a number is not finite; of final observations those of `cut` count."""
         rows = self.rows
-        wrong = [_not_finite(rows.reward)]
-        for x, final in zip(*map(buffer_leaves, (rows.inputs.observation, rows.final_observation)), strict=True):
+        wrong = [_not_finite(rows.steps.reward)]
+        for x, final in zip(*map(buffer_leaves, (rows.inputs.observation, rows.steps.final_observation)), strict=True):
             wrong += [_not_finite(x), _not_finite(final) & cut]
         return _places(torch.cat(wrong))
 
@@ -259,8 +234,8 @@ class DeviceCollector:
 
     def state_dict(self) -> StateDict:
         """Return the states of environments, actor and open episodes."""
-        here = buffer_leaves(self.rows.inputs[-1]), self.statistics.open
-        after, open_ = ([leaf.to("cpu", copy=True) for leaf in leaves] for leaves in here)
+        after = [leaf.to("cpu", copy=True) for leaf in buffer_leaves(self.rows.inputs[-1])]
+        open_ = self.statistics.open.to("cpu", copy=True)
         return {"after": after, "open": open_, "actor": self.actor.state_dict(), "env": self.env.state()}
 
     @torch.no_grad()
@@ -273,10 +248,10 @@ class DeviceCollector:
         if state_dict["env"] is None or self.env.why_no_state() is not None:
             self.reset(seed)
             self.actor.reset_where(torch.ones(self.rows.B, dtype=torch.bool, device=self.env.device))
-            return int((state_dict["open"][0][0] > 0).sum())
+            return int((state_dict["open"][0] > 0).sum())
         self.env.load_state(state_dict["env"])
-        _copy(buffer_leaves(self.rows.inputs[-1]), tuple(state_dict["after"]))
-        _copy(self.statistics.open, tuple(state_dict["open"]))
+        _copy(self.rows.inputs[-1], tuple(state_dict["after"]))
+        self.statistics.open.copy_(state_dict["open"])
         return 0
 
 
@@ -291,6 +266,6 @@ def _not_finite(x: torch.Tensor) -> torch.Tensor:
     return ~x.isfinite().flatten(2).all(2) if x.dim() > 2 else ~x.isfinite()
 
 
-def _copy(out: list[torch.Tensor], buffer: Buffer) -> None:
-    for dest, src in zip(out, buffer_leaves(buffer), strict=True):
+def _copy(out: Buffer, buffer: Buffer) -> None:
+    for dest, src in zip(*map(buffer_leaves, (out, buffer)), strict=True):
         dest.copy_(src)

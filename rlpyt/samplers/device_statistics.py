@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import overload
 
 import numpy as np
 import torch
 
 from rlpyt.envs.device_env import DeviceEnv, DeviceStep
+from rlpyt.functional import running_return
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.types import SUCCESS_KEYS, Info, TrajInfo
 
 
@@ -21,50 +22,35 @@ class DeviceStatistics:
         env: the environments.
         T: time steps of a batch.
         new_traj_info: makes the statistics of a trajectory.
-        discount: of `DiscountedReturn`.
         ranks: global ranks of the environments.
         info: an example of the environment's info, which tells whether there are scores and successes.
     """
 
     def __init__(
-        self,
-        env: DeviceEnv,
-        T: int,
-        new_traj_info: Callable[[], TrajInfo],
-        discount: float,
-        ranks: Sequence[int],
-        info: Info,
+        self, env: DeviceEnv, T: int, new_traj_info: Callable[[], TrajInfo], ranks: Sequence[int], info: Info
     ) -> None:
         self.env, self.ranks, self.log = env, list(ranks), SimulatorLog()
-        self._new_traj_info, self._discount = new_traj_info, discount
+        self._new_traj_info, self._discount = new_traj_info, new_traj_info()._discount
         zeros = partial(torch.zeros, dtype=torch.float64, device=env.device)
         self._score = zeros(T, env.n) if "game_score" in info else None
         self._success_key = next((key for key in SUCCESS_KEYS if key in info), "")
         self._success = zeros(T, env.n) if self._success_key else None
-        self._sums = zeros(4 if self._score is None else 5, env.n)
-        """[K, B], sums over the steps of the open episodes, 0 before the first."""
-        self._weight = zeros(env.n) + 1.0
-        """[B], discount of the next reward."""
+        self.open = zeros(4 if self._score is None else 5, env.n)
+        """[K, B], sums over the steps of the open episodes, 0 before the first; their lengths first."""
         self.others = ["GameScore"] * (self._score is not None) + ["Success"] * (self._success is not None)
         """Statistics of a trajectory that info tells."""
 
-    @property
-    def open(self) -> list[torch.Tensor]:
-        """What is known of the open episodes, the first tensor by their lengths first."""
-        return [self._sums, self._weight]
-
     def reset(self) -> None:
         """Begin an episode in every environment."""
-        self._sums.zero_()
-        self._weight.fill_(1.0)
+        self.open.zero_()
 
     def note(self, t: int, step: DeviceStep) -> None:
         """Take in what the info of a step has."""
         self.note_log(step.info)
         if self._score is not None:
-            self._score[t].copy_(self.env.from_info(step, "game_score"))
+            self._score[t].copy_(self.env.from_info(step, "game_score", self._score[t]))
         if self._success is not None:
-            self._success[t].copy_(self.env.from_info(step, self._success_key))
+            self._success[t].copy_(self.env.from_info(step, self._success_key, self._success[t]))
 
     def note_log(self, info: Info) -> None:
         """Add what the simulator logs: some do so in a step, mjlab where it is reset from outside in the reset."""
@@ -100,21 +86,13 @@ class DeviceStatistics:
 
     def _sums_of_rows(self, reward: torch.Tensor, done: torch.Tensor) -> torch.Tensor:
         """Return the sums [T, K, B] over the steps of its episode up to each row; keep those of the open episodes."""
-        begins = done.double()
-        goes_on = 1.0 - begins
-        weights = torch.empty_like(reward)
-        weight, discounts = self._weight, self._discount * goes_on
-        for t in range(len(reward)):
-            weights[t] = weight
-            weight = torch.addcmul(begins[t], weight, discounts[t])
-        parts = [torch.ones_like(reward), reward, (reward != 0).double(), weights * reward]
+        length = running_return(torch.ones_like(reward), done, self.open[0], discount=1.0)
+        parts = [reward, (reward != 0).double(), reward * self._discount ** (length - 1)]
         x = torch.stack(parts if self._score is None else [*parts, self._score], 1)
-        sums = self._sums
-        for t in range(len(reward)):
-            x[t] += sums
-            sums = x[t] * goes_on[t]
-        self._sums, self._weight = sums, weight
-        return x
+        others = running_return(x, done[:, None].expand_as(x), self.open[1:], discount=1.0)
+        sums = torch.cat([length[:, None], others], 1)
+        self.open = sums[-1].masked_fill(done[-1], 0.0)
+        return sums
 
 
 class TrajTable(Sequence[TrajInfo]):
@@ -131,13 +109,7 @@ class TrajTable(Sequence[TrajInfo]):
     def __len__(self) -> int:
         return len(self._table)
 
-    @overload
-    def __getitem__(self, which: int) -> TrajInfo: ...
-
-    @overload
-    def __getitem__(self, which: slice) -> list[TrajInfo]: ...
-
-    def __getitem__(self, which: int | slice) -> TrajInfo | list[TrajInfo]:
+    def __getitem__(self, which: int | slice) -> Buffer:
         rows = self._table[which]
         return [self._make(row) for row in rows] if isinstance(which, slice) else self._make(rows)
 
@@ -149,33 +121,29 @@ class SimulatorLog:
     """
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[str, ...], torch.Tensor] = {}
-        self._counts: dict[tuple[str, ...], int] = {}
+        self._sums: dict[tuple[str, ...], tuple[torch.Tensor, int]] = {}
         self._names: set[str] = set()
 
     def add(self, log: Mapping[str, float | torch.Tensor]) -> None:
         """Add the numbers of a step; of a tensor it is the mean. Some may be on the CPU beside others on a device."""
-        tensors = {name: x for name, x in log.items() if isinstance(x, torch.Tensor) and x.device.type != "cpu"}
-        others = ((name, x) for name, x in log.items() if name not in tensors)
-        numbers = {name: float(x.double().mean() if isinstance(x, torch.Tensor) else x) for name, x in others}
-        if numbers:
-            self._add(tuple(numbers), torch.tensor(list(numbers.values()), dtype=torch.float64))
-        if tensors:
-            means = [x.double().mean() if x.dim() else x for x in tensors.values()]
-            self._add(tuple(tensors), torch.stack(means).double())
-
-    def _add(self, names: tuple[str, ...], x: torch.Tensor) -> None:
-        self._sums[names] = self._sums[names] + x if names in self._sums else x
-        self._counts[names] = self._counts.get(names, 0) + 1
+        given = {name: x if isinstance(x, torch.Tensor) else _number(x) for name, x in log.items()}
+        for device in {x.device for x in given.values()}:
+            means = {name: x.double().mean() if x.dim() else x for name, x in given.items() if x.device == device}
+            names, x = tuple(means), torch.stack(list(means.values())).double()
+            sums, n = self._sums.get(names, (0.0, 0))
+            self._sums[names] = sums + x, n + 1
 
     def take(self) -> dict[str, float]:
         """Return the means since the last call by column; NaN for a name that did not come again."""
         totals = {name: (0.0, 0) for name in sorted(self._names)}
-        for names, sums in self._sums.items():
+        for names, (sums, n_steps) in self._sums.items():
             for name, x in zip(names, sums.tolist(), strict=True):
                 total, n = totals.get(name, (0.0, 0))
-                totals[name] = total + x, n + self._counts[names]
+                totals[name] = total + x, n + n_steps
         self._names |= set(totals)
         self._sums.clear()
-        self._counts.clear()
         return {f"Env/{name.strip('/')}": total / n if n else math.nan for name, (total, n) in totals.items()}
+
+
+def _number(x: float) -> torch.Tensor:
+    return torch.tensor(float(x), dtype=torch.float64)

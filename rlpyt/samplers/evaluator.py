@@ -61,7 +61,7 @@ class Evaluator:
     def __init__(self, agent: Agent, envs: Part, actor: Actor, env_quotas: Sequence[int | None], max_T: int) -> None:
         self.agent = agent
         self.envs = envs
-        self._part = ActingPart(envs, actor, Stopwatch())
+        self._part = ActingPart(agent, envs, actor, Stopwatch())
         self._quotas = np.array([NO_LIMIT if quota is None else quota for quota in env_quotas])
         self._max_T = max_T
         self._limited = self._quotas < NO_LIMIT

@@ -74,6 +74,10 @@ class ComputeSettings:
             return nullcontext()
         return torch.autocast(device.type, dtype=torch.bfloat16)
 
+    def without_autocast(self, device: torch.device) -> AbstractContextManager[Any]:
+        """Return the context in which others compute inside of `autocast`, such as environments that use torch."""
+        return nullcontext() if self.precision == "float32" else torch.autocast(device.type, enabled=False)
+
     def place(self, module: torch.nn.Module, device: torch.device) -> None:
         """Move a module to a device and into the memory format, in place; set torch's switches of the device."""
         if self.tf32 is not None and device.type == "cuda":

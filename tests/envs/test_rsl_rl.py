@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,8 +22,8 @@ class Simulator:
 
     num_actions = 2
 
-    def __init__(self, num_envs: int = 3, final: bool = False, as_pair: bool = False) -> None:
-        self.num_envs, self.final, self.as_pair, self.max_episode_length = num_envs, final, as_pair, LENGTH
+    def __init__(self, num_envs: int = 3, final: bool = False) -> None:
+        self.num_envs, self.final, self.max_episode_length = num_envs, final, LENGTH
         self.episode_length_buf = torch.zeros(num_envs, dtype=torch.int64)
         self.seeds: list[int] = []
 
@@ -31,8 +32,7 @@ class Simulator:
 
     def get_observations(self) -> Any:
         t = self.episode_length_buf[:, None].float()
-        groups = {"policy": t.expand(-1, 2), "critic": -t, "image": torch.zeros(self.num_envs, 3, 4, 4)}
-        return (groups, {}) if self.as_pair else groups
+        return {"policy": t.expand(-1, 2), "critic": -t, "image": torch.zeros(self.num_envs, 3, 4, 4)}
 
     def reset(self) -> Any:
         self.episode_length_buf = torch.zeros_like(self.episode_length_buf)
@@ -45,13 +45,10 @@ class Simulator:
         time_outs = self.episode_length_buf >= LENGTH
         extras: dict[str, Any] = {"time_outs": time_outs, "log": {"/reward": 1.0}}
         if self.final:
-            self.as_pair, before = False, self.as_pair
             extras["final_observations"] = self.get_observations()
-            self.as_pair = before
         done = falls | time_outs
         self.episode_length_buf = self.episode_length_buf.masked_fill(done, 0)
-        observed = self.get_observations()
-        return observed[0] if self.as_pair else observed, torch.ones(self.num_envs), done.long(), extras
+        return self.get_observations(), torch.ones(self.num_envs), done.long(), extras
 
 
 def collected(ends: str = "auto", **kwargs: Any) -> tuple[Samples, DeviceSampler]:
@@ -70,9 +67,8 @@ def test_time_outs_truncate_and_other_ends_terminate() -> None:
     assert env.final_observation[5, 0].tolist() == [5, 5]
 
 
-@pytest.mark.parametrize("as_pair", [False, True])
-def test_a_final_observation_in_extras_is_taken(as_pair: bool) -> None:
-    samples, _ = collected(env_kwargs=dict(final=True, as_pair=as_pair))
+def test_a_final_observation_in_extras_is_taken() -> None:
+    samples, _ = collected(env_kwargs=dict(final=True))
     assert samples.env.final_observation[5, 0].tolist() == [6, 6]
     with pytest.raises(EnvError, match="no final_obs"):
         collected()
@@ -91,12 +87,13 @@ def test_several_groups_are_a_dictionary_and_lengths_may_be_random() -> None:
 
 
 def test_an_evaluation_runs_whole_episodes_where_those_of_training_have_random_lengths() -> None:
-    kwargs = dict(EnvCls=Simulator, env_kwargs=dict(num_envs=3), groups=["policy"], random_lengths=True)
-    sampler = DeviceSampler(RslRlEnv, kwargs, 2 * LENGTH, 3, ends="last_observation", eval_n_envs=3)
+    kwargs = dict(EnvCls=Simulator, env_kwargs=dict(num_envs=3), groups=["policy"])
+    EnvCls = partial(RslRlEnv, random_lengths=True)
+    sampler = DeviceSampler(EnvCls, kwargs, 2 * LENGTH, 3, ends="last_observation", eval_n_envs=3)
     sampler.initialize(GaussianPgAgent())
     assert max(info.Length for info in sampler.evaluate_agent(0).traj_infos) == LENGTH
     envs: list[Any] = [env.env for env in sampler._open]
-    assert [env._random_lengths for env in envs] == [True, False]
+    assert [env.random_lengths for env in envs] == [True, False]
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -104,9 +101,3 @@ def test_what_does_not_fit_is_refused() -> None:
         RslRlEnv(Simulator, groups=["depth"])
     with pytest.raises(ValueError, match=r"groups is .*'image'"):
         RslRlEnv(Simulator)
-
-    class Endless(Simulator):
-        reset = None  # type: ignore[assignment]
-
-    with pytest.raises(TypeError, match="Endless has no method reset"):
-        RslRlEnv(Endless)

@@ -259,20 +259,44 @@ def test_a_state_goes_on_and_lost_episodes_end_where_they_were() -> None:
     (a, *where), (b, *there) = drawn(replay, 50), drawn(other, 50)
     assert torch.equal(torch.stack(where), torch.stack(there))
     assert torch.equal(a.target_inputs.observation, b.target_inputs.observation)
-    # New episodes: nothing is known of what row 9 led to, so row 8 ends with its observation.
+    # New episodes: nothing is known of what row 9 led to, so row 8 ends with its observation, and row 9 is dropped.
     fresh = rows(5, p_end=0.0, seed=7)
     lost.append_samples(fresh)
     batch, start, env = drawn(lost, 400)
-    assert 9 not in start
     at = start == 8
     assert torch.equal(batch.target_inputs.observation[at, 0], all_rows.observation[9, :, 0][env[at]])
     torch.testing.assert_close(batch.bootstrap_discount[at], torch.full_like(batch.bootstrap_discount[at], DISCOUNT))
-    at = start == 10
+    at = start == 9
     assert at.any()
+    assert torch.equal(batch.agent_inputs.observation[at, 0], fresh.observation[0, :, 0][env[at]])
     assert not batch.agent_inputs.prev_action[at].any(), "an episode begins with the null action"
     assert not batch.agent_inputs.prev_reward[at].any()
     with pytest.raises(ValueError, match="got one of size"):
         make(3, alpha=0.6).load_state_dict(state)
+
+
+@pytest.mark.parametrize("alpha", [None, 0.6])
+def test_nothing_leads_over_several_resumes_with_a_row_between(alpha: float | None) -> None:
+    replay = make(1, alpha=alpha)
+    replay.append_samples(rows(8, p_end=0.0))
+    for seed in (7, 8):
+        state, replay = replay.state_dict(), make(1, alpha=alpha)
+        replay.load_state_dict(state)
+        fresh = rows(4, p_end=0.0, seed=seed)
+        replay.append_samples(fresh[:1])
+    replay.append_samples(fresh[1:])
+    batch, _, _ = drawn(replay, 400)
+    assert torch.equal(batch.target_inputs.observation, batch.agent_inputs.observation + B)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_priority_that_is_not_finite_is_told_with_the_next_rows(number: float) -> None:
+    replay = make(1, alpha=0.6)
+    replay.append_samples(rows(8))
+    places = Places(torch.tensor([3, 4]), torch.tensor([0, 1]))
+    replay.update_priorities(places, torch.tensor([1.0, number]))
+    with pytest.raises(ValueError, match=r"a priority that it was given is (nan|inf); expected finite"):
+        replay.append_samples(rows(1))
 
 
 def test_sequences_pass_over_what_was_lost_in_a_resume() -> None:
@@ -285,13 +309,12 @@ def test_sequences_pass_over_what_was_lost_in_a_resume() -> None:
     batch, start, env = drawn(replay, 200)
     m = int((start == 6).nonzero()[0])
     b = env[m]
-    expected = [*all_rows.observation[6:10, b, 0], fresh.observation[0, b, 0]]
-    expected.insert(3, all_rows.observation[9, b, 0])  # which row 8 led to, before row 9, of which nothing is known
+    expected = [*all_rows.observation[6:10, b, 0], *fresh.observation[:2, b, 0]]  # row 9 is what row 8 led to
     assert batch.all_inputs.observation[:6, m, 0].tolist() == expected
     assert batch.rows.truncated[:6, m].tolist() == [False, False, True, False, False, False]
-    assert batch.rows.valid[:6, m].tolist() == [True, True, True, False, False, True]
-    assert batch.episode_start[:6, m].tolist() == [False] * 5 + [True]
-    assert batch.all_inputs.prev_reward[5, m] == 0
+    assert batch.rows.valid[:6, m].tolist() == [True, True, True, False, True, True]
+    assert batch.episode_start[:6, m].tolist() == [False] * 4 + [True, False]
+    assert batch.all_inputs.prev_reward[4, m] == 0
 
 
 def test_what_cannot_be_is_refused() -> None:
