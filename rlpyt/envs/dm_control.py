@@ -92,6 +92,7 @@ class _SuiteEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: Any, action_repeat: int) -> None:
         super().__init__(env)
         self._action_repeat = action_repeat
+        self._last: Buffer = None
         # Before a reset with a seed, the suite would continue the random stream that made the task, equal everywhere.
         env.np_random = np.random.RandomState()
         low, high = env.action_space.low, env.action_space.high
@@ -107,17 +108,28 @@ class _SuiteEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         parts, _ = self.env.reset(seed=seed)
-        return self.observe(parts, is_first=True), {}
+        self._last = self.observe(parts, is_first=True)
+        return self._last, {}
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Take steps of the task's control; Shimmy's info says what the flags say, and is left out."""
+        """Take steps of the task's control; Shimmy's info says what the flags say, and is left out.
+
+        Where the simulation diverges, which the suite raises an error of, the episode is truncated at the observation
+        before, with a warning: MuJoCo has set its state back then.
+        """
         total = 0.0
-        for _ in range(self._action_repeat):
-            parts, reward, terminated, truncated, _ = self.env.step(action)
-            total += float(reward)
-            if terminated or truncated:
-                break
-        return self.observe(parts, is_first=False), total, terminated, truncated, {}
+        try:
+            for _ in range(self._action_repeat):
+                parts, reward, terminated, truncated, _ = self.env.step(action)
+                total += float(reward)
+                if terminated or truncated:
+                    break
+        except import_module("dm_control.rl.control").PhysicsError as error:
+            name = self.spec.id if self.spec else type(self).__name__
+            warnings.warn(f"{name}: {error} The episode is truncated where it was before.", stacklevel=2)
+            return self._last, total, False, True, {}
+        self._last = self.observe(parts, is_first=False)
+        return self._last, total, terminated, truncated, {}
 
 
 class DmControlEnv(_SuiteEnv):

@@ -109,6 +109,21 @@ def test_a_repeated_action_is_as_many_steps_until_the_episode_ends(dm_control):
     assert one[3]
 
 
+def test_a_simulation_that_diverges_truncates_the_episode_at_the_last_observation(dm_control):
+    env: Any = dm_control_make("cheetah", "run", flatten=True, action_repeat=2)
+    env.action_space.seed(0)
+    env.reset(seed=0)
+    last, *_ = env.step(env.action_space.sample())
+    env.unwrapped.physics.data.qvel[:] = np.nan
+    with pytest.warns(UserWarning, match=r"dm_control/cheetah-run-v0: .*mjWARN_BADQ.* truncated where it was"):
+        observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+    assert np.array_equal(observation, last)
+    assert (reward, terminated, truncated) == (0.0, False, True)
+    first, _ = env.reset(seed=0)
+    assert np.isfinite(first).all()
+    assert not any(env.step(env.action_space.sample())[2:4])
+
+
 def test_the_end_of_the_task_terminates(dm_control):
     env = make_env(dm_control_make, {"domain": "lqr", "task": "lqr_2_1"})
     env.reset(0)
