@@ -199,7 +199,12 @@ FIGURES: dict[str, Figure] = {
         (
             *(Line("ppo", reference="20, the most"), Line("dqn", reference="20, the most")),
             Line("ppo_lstm", HIDDEN, "20, the most", label="ppo_lstm_hidden"),
-            Line("r2d1", HIDDEN, "20, the most", label="r2d1_hidden"),
+            Line(
+                "r2d1",
+                f"{HIDDEN} --algo.replay-ratio 48 --algo.discount 0.9 --algo.learning-rate lin_1e-3",
+                "20, the most",
+                label="r2d1_hidden",
+            ),
             Line("ppo", HIDDEN, label="ppo_hidden"),
         ),
         about="Three of six actions are legal, others in each step; an illegal one would end the run with an error. "
