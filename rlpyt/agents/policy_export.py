@@ -23,6 +23,7 @@ from rlpyt.agents.by_hand import as_tensors
 from rlpyt.agents.networks import rnn_from_rows, rnn_to_rows
 from rlpyt.agents.own_models import random_observations
 from rlpyt.core import Agent, example_inputs
+from rlpyt.core.agent import as_given
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.spaces import EnvSpaces, Space, null_value, subspaces
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
@@ -85,7 +86,8 @@ class DeterministicPolicy:
         actions = EnvSpaces(env_spaces.action, env_spaces.action)
         prev_reward = torch.linspace(-1, 1, n_rows)
         state = [leaf.expand(n_rows, *leaf.shape[1:]).clone() for leaf in buffer_leaves(self._state_example)]
-        return (observation, random_observations(actions, n_rows), prev_reward, *state)
+        prev_action = as_given(env_spaces.action, random_observations(actions, n_rows))
+        return (observation, prev_action, prev_reward, *state)
 
     def input_names(self) -> list[str]:
         """Return the names of all inputs."""

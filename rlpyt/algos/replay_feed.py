@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from numbers import Real
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
 
@@ -41,10 +41,18 @@ from rlpyt.utils.arrays import buffer_to
 from rlpyt.utils.device_copy import CopyToCpu, CopyToDevice
 from rlpyt.utils.seeds import Role, numpy_generator
 
-Errors = Callable[[Samples, Hyper], torch.Tensor]
-"""Absolute TD errors [T, B] that `Replay.append_samples` takes with a batch of T rows."""
 ExploringT = TypeVar("ExploringT", bound=Agent)
 _BETA_LINE = ("pri_beta_init", "pri_beta_final", "pri_beta_steps")
+
+
+class Errors(Protocol):
+    """Function that gives new rows their first errors."""
+
+    recent: Buffer
+    """Rows whose errors are not known yet; None where there are none."""
+
+    def __call__(self, samples: Samples, hyper: Hyper, /) -> torch.Tensor:
+        """Return the absolute TD errors [T, B] that `Replay.append_samples` takes with a batch of T rows."""
 
 
 class ReplayFeed:
@@ -478,6 +486,16 @@ class ReplayAppender:
         # The other hyper-parameters decide what is drawn: the learner sets them. alpha is shared.
         self._feed.replay.set_hyper(eta=hyper.pri_eta)
         self._feed.append_rows(samples, hyper)
+
+    def state_dict(self) -> StateDict:
+        """Return the rows whose errors are not known yet, which no other process has."""
+        recent = None if self._feed.errors is None else self._feed.errors.recent
+        return {} if recent is None else {"recent": tuple(x.clone() for x in recent)}
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Load the result of `state_dict`."""
+        if self._feed.errors is not None:
+            self._feed.errors.recent = state_dict.get("recent")
 
     @property
     def seconds_waited(self) -> float:

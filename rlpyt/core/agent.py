@@ -8,10 +8,11 @@ from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol, Self
 
 import torch
+from gymnasium.spaces import Box
 
 from rlpyt.functional import Expectation, ValueHead
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.spaces import EnvSpaces, null_action, null_value
+from rlpyt.spaces import EnvSpaces, Space, leaf_spaces, null_action, null_value
 from rlpyt.types import AgentInputs, AgentStep, StateDict, TrajInfo
 from rlpyt.utils.arrays import buffer_func, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
@@ -274,7 +275,13 @@ def example_inputs(env_spaces: EnvSpaces, n_rows: int = 1) -> tuple[Buffer, Buff
     """Return null observations, previous actions (not encoded) and rewards, tensors [n_rows, ...]."""
     row = (null_value(env_spaces.observation), null_action(env_spaces.action), 0.0)
     observation, action, reward = buffer_func(torchify_buffer(row), lambda x: x.expand(n_rows, *x.shape))
-    return observation, action, reward.float()
+    return observation, as_given(env_spaces.action, action), reward.float()
+
+
+def as_given(space: Space, action: Buffer) -> Buffer:
+    """Return actions of a space in the dtypes that agents give and rows have: float32 for a Box, of integers too."""
+    parts = iter(leaf_spaces(space))
+    return buffer_func(action, lambda x: x.float() if isinstance(next(parts), Box) else x)
 
 
 class PolicyAgent(Agent):

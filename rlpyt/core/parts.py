@@ -49,6 +49,12 @@ class Appender(Protocol):
     def seconds_waited(self) -> float:
         """Time spent so far on waiting for the lock."""
 
+    def state_dict(self) -> StateDict:
+        """Return what it has beside the replay, to go on with after a resume."""
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Load the result of `state_dict`, or nothing from {}."""
+
 
 class Descent(Protocol):
     """Steps of an optimiser."""

@@ -270,7 +270,8 @@ class EnvAdapter:
         said = _info_of_end(info) if done else {}
         limit = next((key for key in ("TimeLimit.truncated", "timeout") if said.get(key) is not None), None)
         truncated = limit is not None and as_flag(said[limit], f"info[{limit!r}]")
-        goes_on = said.get("traj_done") is not None and not as_flag(said["traj_done"], "info['traj_done']")
+        # A limit cuts the game, also where the environment says at every step that it has not ended.
+        goes_on = not (truncated or said.get("traj_done") is None or as_flag(said["traj_done"], "info['traj_done']"))
         self._continues_from = observation if goes_on else None
         return observation, reward, done and not truncated, truncated, info
 

@@ -26,7 +26,8 @@ class AtariEnv(gymnasium.Env[np.ndarray, Any]):
     oldest first, with zeros before the start of the episode. It is ONE array that every step overwrites: it is valid
     until the next `step` or `reset`. Copy it to keep it.
 
-    info has `game_score` (float, raw reward of the step), `traj_done` (bool, the whole game ended) and `lives` (int).
+    info has `game_score` (float, raw reward of the step), `lives` (int), and where an episode ends `traj_done` (bool,
+    whether the whole game ended).
     With `episodic_lives` a lost life is `terminated` with `traj_done` False, and the next `reset()` without a seed
     continues the same game.
 
@@ -175,7 +176,9 @@ class AtariEnv(gymnasium.Env[np.ndarray, Any]):
         traj_done = game_over or out_of_time
         self._lost_life = self._lost_life and not traj_done
         reward = float((score > 0) - (score < 0)) if self._clip_reward else score
-        info = {"game_score": score, "traj_done": traj_done, "lives": lives}
+        info: dict[str, Any] = {"game_score": score, "lives": lives}
+        if terminated or out_of_time:  # in no other step: where a wrapper ends an episode, its game is over, too
+            info["traj_done"] = traj_done
         return self._observation, reward, terminated, out_of_time and not terminated, info
 
     def render(self) -> np.ndarray:

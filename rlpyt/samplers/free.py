@@ -18,7 +18,7 @@ from rlpyt.types import Kwargs, Samples, StateDict, TrajInfo
 from rlpyt.utils.arrays import torchify_buffer
 from rlpyt.utils.bell import Bell
 from rlpyt.utils.calls import CallServer, call
-from rlpyt.utils.processes import Worker, stop_workers
+from rlpyt.utils.processes import Worker, receive_all, stop_workers
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.rw_lock import NoLock
 from rlpyt.utils.watched import Picklable
@@ -54,6 +54,10 @@ class CopierServer(CallServer):
         waited = self._appender.seconds_waited - waited
         return time.perf_counter() - start - waited, waited
 
+    def state_dict(self) -> StateDict:
+        """Return what the copy of the algorithm here has beside the replay."""
+        return self._appender.state_dict()
+
     def close(self) -> None:
         """Do nothing: the replay is the learner's."""
 
@@ -79,11 +83,13 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
         self._ended: list[TrajInfo] = []
         self._copier_seconds = self._copier_waited = self._told_wait = 0.0
         self._lock = NoLock()
+        self._appender_state: StateDict = {}
 
     def append_by(self, appender: Appender, min_itr_learn: int, ratio_band: float) -> None:
         """Start the copier; see `rlpyt.core.FreeSampler.append_by`."""
         self._min_itr_learn = min_itr_learn
         self.band = int(min(MOST_AHEAD, max(1.0, ratio_band * (min_itr_learn + 1))))
+        appender.load_state_dict(self._appender_state)
         copier = self._copier = CopierProcess(
             1, CopierServer, (appender, self.batches, self.bell), self.settings.start_method
         )
@@ -185,12 +191,17 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
         """Return the state of the sampler after the batches under way, which are in the replay and handed over then."""
         self.settled()
         self._hand_over()
-        return {**super().state_dict(), "ended": self.traj_states.saved(self._ended)}
+        appender: StateDict = {}
+        if self._copier is not None:
+            self._copier.send(call(CopierServer.state_dict))
+            appender = receive_all([self._copier], self.settings.stall_seconds)[0]
+        return {**super().state_dict(), "ended": self.traj_states.saved(self._ended), "appender": appender}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Load the result of `state_dict`, before the first batch."""
         super().load_state_dict(state_dict)
         self.n_collected = self._n_handed_over = self.next
+        self._appender_state = state_dict.get("appender", {})  # checkpoints from before have none
         self._ended = self.traj_states.restored(state_dict["ended"], self.new_traj_info)
 
 

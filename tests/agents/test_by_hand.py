@@ -14,7 +14,7 @@ from gymnasium import spaces
 from rlpyt.agents import DqnAgent, PgAgent
 from rlpyt.agents.by_hand import rows_of
 from rlpyt.envs import make_env
-from rlpyt.samplers import evaluate
+from rlpyt.samplers import TrajInfo, evaluate
 from rlpyt.spaces import EnvSpaces, null_value, random_value, to_env
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from tests.agents.agent_kinds import KINDS, ONE_OF_A_KIND, make_agent, random_inputs, spaces_of
@@ -121,6 +121,41 @@ def test_play_takes_what_a_sampler_takes(EnvCls: Any, env_kwargs: dict[str, Any]
     agent.initialize(EnvSpaces(BareEnv.observation_space, BareEnv.action_space))
     infos = [agent.play(EnvCls(**env_kwargs))[0], agent.play(make_env(EnvCls, env_kwargs))[0]]
     assert [(info.Return, info.Length) for info in infos] == [(3, 3)] * 2
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_previous_actions_of_integers_are_those_of_rows(dtype: Any) -> None:
+    class Sums(gymnasium.Env[Any, Any]):
+        observation_space, action_space = spaces.Box(-1, 1, (2,)), spaces.Box(0, 4, (2,), dtype)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            self.t, self.actions = 0, list[Any]()
+            return np.ones(2, np.float32), {}
+
+        def step(self, action: Any) -> Any:
+            self.t += 1
+            return np.full(2, np.cos(self.t), np.float32), float(action.sum()), False, self.t == 8, {}
+
+    class Acts(TrajInfo):
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+            self._acts = list[Any]()
+
+        def step(self, observation: Any, action: Any, *rest: Any) -> None:
+            super().step(observation, action, *rest)
+            self._acts.append(np.array(action))
+
+    torch.manual_seed(0)
+    agent = PgAgent(recurrent="gru", model_kwargs=dict(orthogonal_init=False, rnn_size=16))
+    agent.initialize(make_env(Sums, {}).spaces)
+    of_sampler: Any = evaluate(agent, Sums, n_trajectories=1, deterministic=True, TrajInfoCls=Acts).traj_infos[0]
+    agent.eval_mode(1, deterministic=True)
+    env, prev_action, prev_reward = make_env(Sums, {}), None, None
+    observation, _ = env.reset(0)
+    for expected in of_sampler._acts:
+        prev_action = agent.step(observation, prev_action, prev_reward).action
+        np.testing.assert_array_equal(prev_action.numpy(), expected)
+        observation, prev_reward, *_ = env.step(prev_action.numpy())
 
 
 def test_a_recurrent_state_goes_on_until_it_is_reset() -> None:

@@ -10,9 +10,15 @@ import cv2
 import numpy as np
 import pytest
 from ale_py import roms
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import TimeLimit
 
-from rlpyt.envs import AtariEnv
+from rlpyt.agents import CategoricalPgAgent
+from rlpyt.envs import AtariEnv, make_env
 from rlpyt.envs.atari import find_rom
+from rlpyt.envs.gym import GymEnvWrapper
+from rlpyt.samplers import SerialSampler, evaluate
+from rlpyt.types import Run
 from tests.pairs import others_nightly
 
 NOOP, FIRE = 0, 1
@@ -86,7 +92,10 @@ def test_steps_against_a_slow_reference(frame_skip, n_images, fire):
         observation, reward, terminated, truncated, info = env.step(action)
         expected, score, over, game_over = slow.step(action)
         np.testing.assert_array_equal(observation, expected)
-        assert (info["game_score"], terminated, truncated, info["traj_done"]) == (score, over, False, game_over)
+        assert (info["game_score"], terminated, truncated, info.get("traj_done")) == (
+            *(score, over, False),
+            game_over if over else None,
+        )
         assert reward == np.sign(score)
         assert info["lives"] == slow.ale.lives()
         if over:
@@ -104,6 +113,36 @@ def test_with_a_seed_a_new_game_starts_after_a_lost_life():
     observation, info = env.reset(seed=3)
     assert info["lives"] == 5
     np.testing.assert_array_equal(observation, first)
+
+
+@pytest.mark.parametrize("mode", [None, *AutoresetMode], ids=str)
+def test_a_wrapper_may_end_an_episode_and_its_game(mode):
+    def make() -> Any:
+        return TimeLimit(AtariEnv("breakout", image_size=36, max_start_noops=0, episodic_lives=False), 20)
+
+    def make_vec(num_envs: int) -> Any:
+        return SyncVectorEnv([make] * num_envs, autoreset_mode=mode)
+
+    agent = CategoricalPgAgent(model_kwargs=dict(channels=[4], kernel_sizes=[8], strides=[8], fc_sizes=8))
+    sampler = SerialSampler(make if mode is None else make_vec, {}, batch_T=64, batch_B=1, max_decorrelation_steps=0)
+    sampler.initialize(agent, Run(batch_spec=sampler.batch_spec))
+    samples, infos = sampler.obtain_samples(0)
+    assert [info.Length for info in infos] == [20] * int(samples.env.done.sum())
+    assert len(infos) == 3
+    result = evaluate(agent, sampler.EnvCls, n_trajectories=2, n_envs=2, max_steps=400)
+    assert (len(result.traj_infos), result.unfinished) == (2, 0)
+
+
+def test_a_time_limit_of_old_gym_cuts_the_game_too():
+    env = make_env(lambda: GymEnvWrapper(TimeLimit(AtariEnv("pong"), 10)), {}, seed=0)
+    env.reset()
+    ends = list[int]()
+    for t in range(40):
+        step = env.step(np.int64(0))
+        if step[2] or step[3]:
+            ends.append(t)
+            env.reset()
+    assert ends == [9, 19, 29, 39]
 
 
 def test_horizon_counts_the_steps_of_all_lives():

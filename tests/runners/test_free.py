@@ -217,7 +217,8 @@ def test_the_band_is_a_part_of_the_batches_before_the_first_update(n_before, rat
     sampler: Any = make_sampler().running_freely()
     sampler.batches, sampler.run = [], Run(batch_spec=sampler.batch_spec)
     monkeypatch.setattr("rlpyt.samplers.free.CopierProcess", lambda *args: None)
-    sampler.append_by(None, n_before - 1, ratio_band)
+    appender: Any = SimpleNamespace(load_state_dict=lambda state: None)
+    sampler.append_by(appender, n_before - 1, ratio_band)
     assert sampler.band == band
 
 
@@ -255,6 +256,29 @@ def test_an_algorithm_that_cannot_be_copied_says_so(tmp_path):
     vars(algo)["disk"] = threading.Lock()
     with pytest.raises(TypeError, match=r"DQN: it cannot be copied .*appends to the replay: .*lock.* give lag=1"):
         run(tmp_path, (algo, agent), make_sampler(), free)
+
+
+def test_rows_whose_errors_are_not_known_yet_are_a_part_of_the_state():
+    settings: dict[str, Any] = dict(
+        prioritized_replay=True, input_priorities=True, n_step_return=3, replay_size=400, min_steps_learn=32
+    )
+    algos: list[Any] = []
+    for _ in range(2):
+        algo, agent, sampler, lock = DQN(**settings), DqnAgent(), make_sampler(), RwLock(("learner", "copier"))
+        lock.join("copier")
+        run_ = Run(batch_spec=sampler.batch_spec, n_itr=9, lock=lock)
+        algo.initialize(agent, replace(run_, example=sampler.initialize(agent, run_)))
+        algos.append(algo)
+    batches = [buffer_func(sampler.obtain_samples(itr)[0], torch.clone) for itr in range(2)]
+    unbroken, resumed = (algo.feed.appender() for algo in algos)
+    assert resumed.state_dict() == {}
+    unbroken.append_rows(0, batches[0])
+    algos[1].replay.load_state_dict(algos[0].replay.state_dict())
+    resumed.load_state_dict(unbroken.state_dict())
+    for appender in (unbroken, resumed):
+        appender.append_rows(1, batches[1])
+    np.testing.assert_array_equal(*(algo.replay._td_abs_error for algo in algos))
+    assert algos[0].replay._td_abs_error[2:5].all(), "rows that waited at the end of the first batch have errors"
 
 
 def test_the_appender_of_a_replay_draws_nothing():
