@@ -138,6 +138,8 @@ class DeviceEnv:
     def called(self, what: str, function: Callable[..., Buffer], *args: Buffer, **kwargs: Buffer) -> Buffer:
         """Return what a method of the environment gives; an error tells whose it is."""
         try:
+            if not torch.is_autocast_enabled(self.device.type):
+                return function(*args, **kwargs)
             with torch.autocast(self.device.type, enabled=False):  # that of the networks
                 return function(*args, **kwargs)
         except Exception as error:

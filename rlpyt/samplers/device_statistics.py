@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from rlpyt.envs.device_env import DeviceEnv, DeviceStep
-from rlpyt.functional import running_return
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.types import SUCCESS_KEYS, Info, TrajInfo
 
@@ -86,13 +85,16 @@ class DeviceStatistics:
 
     def _sums_of_rows(self, reward: torch.Tensor, done: torch.Tensor) -> torch.Tensor:
         """Return the sums [T, K, B] over the steps of its episode up to each row; keep those of the open episodes."""
-        length = running_return(torch.ones_like(reward), done, self.open[0], discount=1.0)
-        parts = [reward, (reward != 0).double(), reward * self._discount ** (length - 1)]
+        parts = [torch.ones_like(reward), reward, (reward != 0).double(), reward]
         x = torch.stack(parts if self._score is None else [*parts, self._score], 1)
-        others = running_return(x, done[:, None].expand_as(x), self.open[1:], discount=1.0)
-        sums = torch.cat([length[:, None], others], 1)
-        self.open = sums[-1].masked_fill(done[-1], 0.0)
-        return sums
+        sums, weight = self.open, self._discount ** self.open[0]
+        for t in range(len(reward)):
+            x[t, 3] *= weight
+            x[t] += sums
+            sums = x[t].masked_fill(done[t], 0.0)
+            weight = (weight * self._discount).masked_fill_(done[t], 1.0)
+        self.open = sums
+        return x
 
 
 class TrajTable(Sequence[TrajInfo]):
