@@ -230,11 +230,6 @@ class DeviceReplay(Replay):
             )
         if self._is_loaded:
             self._end_newest(samples)
-        if self.takes_priorities and not self._largest.isfinite():
-            raise ValueError(
-                f"Appending to a replay: a priority that it was given is {float(self._largest)}; expected finite "
-                "numbers. Look for losses that are not finite."
-            )
         rows, at = self._rows, self._numbers(self.written, self.written + t) % self.T
         for field in ("observation", "action", "reward", "terminated", "truncated"):
             for dest, leaf in zip(buffer_leaves(getattr(rows, field)), buffer_leaves(samples[field]), strict=True):
@@ -422,7 +417,10 @@ class DeviceReplay(Replay):
 
     @torch.no_grad()
     def update_priorities(self, places: Places, priorities: torch.Tensor) -> None:
-        """Set the priorities [M] of rows that were drawn, on the device; those of rows overwritten are left out."""
+        """Set the priorities [M] of rows that were drawn, on the device; those of rows overwritten are left out.
+
+        That they are finite is not checked, as to read them would wait; runs of our algorithms check their metrics.
+        """
         if self._tree is None or self._priorities is None:
             raise TypeError("Updating priorities: the replay draws uniformly. Set prioritized_replay=True.")
         leaves = places.start // self.interval % self._n_starts * self.B + places.env

@@ -289,16 +289,6 @@ def test_nothing_leads_over_several_resumes_with_a_row_between(alpha: float | No
     assert torch.equal(batch.target_inputs.observation, batch.agent_inputs.observation + B)
 
 
-@pytest.mark.parametrize("number", [float("nan"), float("inf")])
-def test_a_priority_that_is_not_finite_is_told_with_the_next_rows(number: float) -> None:
-    replay = make(1, alpha=0.6)
-    replay.append_samples(rows(8))
-    places = Places(torch.tensor([3, 4]), torch.tensor([0, 1]))
-    replay.update_priorities(places, torch.tensor([1.0, number]))
-    with pytest.raises(ValueError, match=r"a priority that it was given is (nan|inf); expected finite"):
-        replay.append_samples(rows(1))
-
-
 def test_sequences_pass_over_what_was_lost_in_a_resume() -> None:
     all_rows = rows(10, p_end=0.0)
     old, replay = (make(1, 20, sequences=Sequences(4, 2, 1, 0)) for _ in range(2))
