@@ -129,7 +129,9 @@ class DeviceEnv:
         """
         finals = (step.info.get(name) for name in FINAL_KEYS.values())
         final = next((x[key] for x in finals if isinstance(x, Mapping) and key in x), None)
-        x: torch.Tensor = step.info.get(key, final)
+        x: torch.Tensor | None = step.info.get(key, final)
+        if x is None:
+            raise EnvError(f"{self.name}: info has no {key!r} in this step; expected it in every step.")
         self._check(f"info[{key!r}]", x, like.shape)
         if final is None:
             return x
@@ -138,10 +140,7 @@ class DeviceEnv:
     def called(self, what: str, function: Callable[..., Buffer], *args: Buffer, **kwargs: Buffer) -> Buffer:
         """Return what a method of the environment gives; an error tells whose it is."""
         try:
-            if not torch.is_autocast_enabled(self.device.type):
-                return function(*args, **kwargs)
-            with torch.autocast(self.device.type, enabled=False):  # that of the networks
-                return function(*args, **kwargs)
+            return function(*args, **kwargs)
         except Exception as error:
             raise EnvError(f"{self.name}: {what} raised {type(error).__name__}: {error}") from error
 

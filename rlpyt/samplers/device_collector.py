@@ -126,14 +126,16 @@ class DeviceCollector:
             EnvError: if an environment has given a number that is not finite, or truncated an episode without its final
                 observation.
         """
-        rows, actor, steps = self.rows, self.actor, self.rows.steps
-        with self.agent.compute.autocast(self.agent.device):
+        rows, actor, steps, agent = self.rows, self.actor, self.rows.steps, self.agent
+        outside = agent.compute.without_autocast(agent.device)
+        with agent.compute.autocast(agent.device):
             rows.begin()
             for t, (inputs, row, following) in enumerate(rows.at):
                 action, agent_info = actor.step(*inputs)
                 _copy(row.action, action)
                 _copy(row.agent_info, agent_info)
-                self._finish(t, inputs.observation, row, following, self.env.step(action))
+                with outside:
+                    self._finish(t, inputs.observation, row, following, self.env.step(action))
             done, cut = steps.terminated | steps.truncated, steps.truncated & ~steps.terminated
             # Here this process waits for the device, and there is little to wait for afterwards.
             at = done.nonzero().unbind(1)

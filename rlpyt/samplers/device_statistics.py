@@ -85,7 +85,7 @@ class DeviceStatistics:
 
     def _sums_of_rows(self, reward: torch.Tensor, done: torch.Tensor) -> torch.Tensor:
         """Return the sums [T, K, B] over the steps of its episode up to each row; keep those of the open episodes."""
-        parts = [torch.ones_like(reward), reward, (reward != 0).double(), reward]
+        parts = [torch.ones_like(reward), reward, (reward != 0).double(), reward]  # the last one to be discounted
         x = torch.stack(parts if self._score is None else [*parts, self._score], 1)
         sums, weight = self.open, self._discount ** self.open[0]
         for t in range(len(reward)):
