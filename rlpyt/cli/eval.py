@@ -13,6 +13,9 @@ from rlpyt.cli.arguments import NO_PAIRS, Count, Modules, Pairs, Run, Text
 from rlpyt.cli.trained import read_trained
 from rlpyt.samplers import evaluate
 
+_COLUMNS = {"return": "Return", "length": "Length", "score": "GameScore", "success": "Success"}
+"""Word for a statistic of an episode -> its name; the last two are those of environments that have them."""
+
 
 def eval_command(
     run: Run,
@@ -27,6 +30,8 @@ def eval_command(
     trust: Modules = (),
 ) -> int:
     """Evaluate a trained agent: returns and lengths of whole episodes, a fixed number in each environment.
+
+    Where the environment has them, scores of games and the success rate are there, too.
 
     Args:
         run: directory of the run, such as data/ppo_CartPole-v1/run_0.
@@ -53,8 +58,9 @@ def eval_command(
     )
     infos = result.traj_infos
     found = {
-        "return": summary([float(info.Return) for info in infos]),
-        "length": summary([float(info.Length) for info in infos]),
+        name: summary([float(getattr(info, column)) for info in infos])
+        for name, column in _COLUMNS.items()
+        if all(hasattr(info, column) for info in infos)
     }
     if json_output:
         print(json.dumps({"episodes": len(infos), **found}))

@@ -8,25 +8,31 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import tyro
 
 from rlpyt.cli.arguments import OF_GRID, Count, Text, Whole, joined, named
-from rlpyt.cli.launched import on_slot
+from rlpyt.cli.launched import on_slot, runner_of
 from rlpyt.cli.settings_file import taken_from
 from rlpyt.cli.slurm import executor_of
 from rlpyt.cli.text import paragraphs
 from rlpyt.cli.train import HELP, Start, check_start, start_of, trackers_of, updated
 from rlpyt.cli.values import Values, inner_value, list_of, value_of
 from rlpyt.launching import ClusterSlots, Slots, VariantLevel, make_variants, quick_affinity_code, run_experiments
+from rlpyt.launching.grid import GridRun
+from rlpyt.logging.space_record import Json
+from rlpyt.run_records import PARAMS_FILE, inside, read_json
 from rlpyt.runners import MinibatchRlBase
+from rlpyt.runners.checkpointing import changes_of, may_change
+from rlpyt.runners.record import at_default, plain_settings, settings_of
 
 SCRIPT = Path(__file__).with_name("launched.py")
 JOBS = "jobs"
 """Folder in that of the grid for what submitit writes of each job."""
 JOBS_AT_ONCE = 20
 """Jobs that wait or run at once unless --runs-at-once says otherwise: below the limits of most sites."""
+_SHOWN = 3
 LONGEST = 200
 """Bytes of the name of a folder; files beside it have longer names."""
 OF_ONE_RUN = {
@@ -94,6 +100,7 @@ def launch(arguments: Sequence[str]) -> int:
         runners = _checked(start, variants)
         on_slots = runners if start.choices.device is None else []
         title = title or f"{start.name}_grid"
+        _refuse_finished_others(start, Path(grid.data_dir) / title, variants, log_dirs, grid.seeds)
     folder = Path(grid.data_dir) / title
     try:
         jobs = None if grid.slurm is None else _jobs(grid, grid.slurm, folder, on_slots)
@@ -143,6 +150,26 @@ def _checked(start: Start, variants: Sequence[Values]) -> list[MinibatchRlBase]:
     for runner in runners:
         check_start(runner)
     return runners
+
+
+def _refuse_finished_others(
+    start: Start, folder: Path, variants: Sequence[Values], log_dirs: Sequence[str], seeds: int
+) -> None:
+    """Refuse a grid of which a run has finished with other settings: it would be left out as if it had these."""
+    for variant, log_dir in zip(variants, log_dirs, strict=True):
+        for run in (GridRun(folder / log_dir, run_ID, log_dir) for run_ID in range(seeds)):
+            for directory in run.finished_directories:
+                record = inside(read_json(directory / PARAMS_FILE, needed=False)[0], "runner")
+                runner = runner_of(start, run.run_ID, variant)
+                before, now = plain_settings(cast(Json, record)), settings_of(runner)
+                changes = changes_of(before, now, at_default(runner)) if before else {}
+                said = [text for name, text in changes.items() if name == "n_steps" or not may_change(name)]
+                if said:
+                    longer = f" rlpyt resume {directory} --n-steps N lets it go on." if "n_steps" in changes else ""
+                    raise ValueError(
+                        f"{directory} has finished with other settings: {'; '.join(said[:_SHOWN])}. Expected those it "
+                        f"had, as finished runs are left out. Choose another --title, or remove that folder.{longer}"
+                    )
 
 
 def options_of(arguments: Sequence[str]) -> tuple[Grid, list[str]]:

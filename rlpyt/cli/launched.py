@@ -11,7 +11,8 @@ if __name__ == "__main__" and not sys.flags.safe_path:
     del sys.path[0]  # Python has put the folder of this file there, whose modules have names such as "train"
 
 from rlpyt.cli.named import with_hooks
-from rlpyt.cli.train import logging_of, start_of, updated
+from rlpyt.cli.train import Start, logging_of, start_of, updated
+from rlpyt.cli.values import Values
 from rlpyt.launching import launched_run
 from rlpyt.launching.affinity import AnyAffinity
 from rlpyt.launching.smoke import smoke
@@ -26,17 +27,21 @@ def main() -> int:
     if run is None:
         raise SystemExit("rlpyt/cli/launched.py is started by rlpyt launch; expected its arguments.")
     start = start_of(run.args)
-    # The seed first: a variant may be a seed, too.
-    runner = updated(start.runner.replace(seed=run.run_ID), run.variant)
+    runner = runner_of(start, run.run_ID, run.variant)
     # Cores and devices are those of the slot, unless a device was named.
     if start.choices.device is None:
         runner = on_slot(runner, run.affinity)
-    if start.choices.smoke:
-        runner = smoke(runner)
     runner = with_hooks(runner, start.choices.hooks)  # again, in the environment of the variant
     with logging_of(start, run.log_dir, run.run_ID, "auto"):
         runner.train()
     return 0
+
+
+def runner_of(start: Start, run_ID: int, variant: Values) -> MinibatchRlBase:
+    """Return the runner of a run of a grid, before it has a slot."""
+    # The seed first: a variant may be a seed, too.
+    runner = updated(start.runner.replace(seed=run_ID), variant)
+    return smoke(runner) if start.choices.smoke else runner
 
 
 def on_slot(runner: MinibatchRlBase, affinity: AnyAffinity) -> MinibatchRlBase:

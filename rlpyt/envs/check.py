@@ -227,6 +227,7 @@ def _advise_on_repeats(
             "seed gives other numbers each time; runs do repeat. Each environment has statistics of its own, and those "
             "of an evaluation begin anew: rather give the agent model_kwargs=dict(normalize_observation=True), or the "
             "algorithm normalize_reward=True where it has that, which all environments share."
+            + (" Returns in the log are those of the normalised rewards." if "NormalizeReward" in statistics else "")
         )
         return
     if not seeded_by:

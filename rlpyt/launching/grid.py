@@ -60,7 +60,12 @@ class GridRun:
     @property
     def is_finished(self) -> bool:
         """Whether the run has finished, at any start."""
-        return any(run_status(directory)[0] == "finished" for directory in self.directories)
+        return bool(self.finished_directories)
+
+    @property
+    def finished_directories(self) -> list[Path]:
+        """Directories of the starts that have finished."""
+        return [directory for directory in self.directories if run_status(directory)[0] == "finished"]
 
     def last_row(self) -> dict[str, str]:
         """Return the newest whole row of the run's log; empty where there is none."""

@@ -110,14 +110,14 @@ def search_experiments(
     _check_space(space, config)
     path, folder = script_path(script), (Path(data_dir) / experiment_title).resolve()
     slots = LocalSlots(affinity_code, set_egl_device) if isinstance(affinity_code, str) else affinity_code
+    args = tuple(map(str, common_args))
     kept = {"y": y, "direction": direction, "fraction": fraction, "seeds_per_trial": seeds_per_trial}
-    record = {"space": _space_record(space), **kept}
+    record = {"space": _space_record(space), **kept, "common_args": [*args]}
     study = _opened(folder, record)
     study.pruner = pruner or optuna.pruners.MedianPruner()
     table = GridTable(folder, file or sys.stdout)
     table.say(f"{n_begun(study)} of {n_trials} trials have begun in {folder}.")
     make = sampler or (lambda number: optuna.samplers.TPESampler(seed=number))
-    args = tuple(map(str, common_args))
     trials = Trials(study, folder, space, n_trials, seeds_per_trial, y, fraction, make, seed, args, table.say)
     queue = Queue(trials, slots, path, retries, table)
     try:

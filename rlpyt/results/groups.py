@@ -47,6 +47,11 @@ class RunGroup:
         return tuple(run for run in self.runs if run.finished)
 
     @property
+    def stopped(self) -> tuple[RunResult, ...]:
+        """Finished runs that a hook has ended, before their last step."""
+        return tuple(run for run in self.finished if run.stopped_early)
+
+    @property
     def replaced(self) -> tuple[RunResult, ...]:
         """Runs that have not finished while a later start has: without resume a second start is another run.
 
@@ -59,7 +64,10 @@ class RunGroup:
         return tuple(run for run in open_runs if run.seed in seeds or (run.status != "running" and run.start in starts))
 
     def remarks(self) -> list[str]:
-        """Return what a reader must know of this group: runs that are not finished, equal seeds, other code."""
+        """Return what a reader must know of this group.
+
+        That is runs that are not finished or ended early, equal seeds, what no record tells, and other code.
+        """
         if self.method == NO_ROWS:
             return [f"not drawn, as there is no row: {', '.join(f'{run.name} ({run.status})' for run in self.runs)}"]
         where = f"{self.method}{f' on {self.task}' if self.task else ''}"
@@ -71,11 +79,14 @@ class RunGroup:
         found += [
             f"{run.name} ({where}): not drawn, as a finished run has its seed or its run_ID" for run in self.replaced
         ]
+        found += [f"{run.name} ({where}): {run.note}, so its score is not one of the whole run" for run in self.stopped]
         kept = [run for run in self.runs if run not in self.replaced]
         seeds = Counter(run.seed for run in kept if run.seed is not None)
         for seed in [seed for seed, n in seeds.items() if n > 1]:
             names = [run.name for run in kept if run.seed == seed]
             found.append(f"{', '.join(names)} ({where}): the same seed {seed}, so these runs are not independent")
+        if len(kept) > 1 and (places := sorted({place for run in kept for place in _unrecorded(run)})):
+            found.append(f"{where}: no record tells whether its runs differ in {', '.join(places)}")
         versions = {str((run.params.get("versions"), run.params.get("git_commit"))) for run in self.runs}
         if len(versions) > 1:
             found.append(f"{where}: its runs are from {len(versions)} versions of the code")
@@ -158,6 +169,11 @@ def _compared(run: RunResult, key: str) -> str:
     if isinstance(value, float | int) and not isinstance(value, bool) and abs(value) < 1e300:
         return f"number {float(value)!r}"
     return f"{type(value).__name__} {value}"
+
+
+def _unrecorded(run: RunResult) -> list[str]:
+    """Return the places of the settings whose values could not be recorded, such as a function of a script."""
+    return [place.removesuffix(".unrecorded") for place in run.settings if place.endswith(".unrecorded")]
 
 
 def _point(run: RunResult, keys: Sequence[str]) -> tuple[str, ...]:

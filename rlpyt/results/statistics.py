@@ -133,7 +133,7 @@ def mean_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
     right for few runs, where a bootstrap is too narrow.
 
     Args:
-        values: runs x columns; nan where a run has no value, which is left out.
+        values: runs x columns; nan where a run has no value, which is left out; an infinite one is not.
         confidence: probability of the interval.
 
     Returns:
@@ -143,7 +143,7 @@ def mean_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
         raise ValueError(f"mean_interval: got confidence={confidence}; expected one between 0 and 1, such as 0.95.")
     student = optional_package("scipy.special", "mean_interval", "plot")
     array = np.atleast_2d(np.asarray(values, dtype=np.float64))
-    known = np.isfinite(array)
+    known = ~np.isnan(array)
     n = known.sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(known, array, 0.0).sum(axis=0) / n

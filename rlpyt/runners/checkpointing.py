@@ -28,10 +28,12 @@ DEFAULT_MINUTES = 10.0
 """Minutes between checkpoints of a run that is to be resumed, where no interval was given."""
 
 # Settings that do not change what an iteration computes, or that a user changes knowingly: the length of the run.
+# Evaluations may have other numbers of episodes and steps. In other environments they would be another curve.
 _MAY_CHANGE = re.compile(
-    r"(n_steps|log_interval_steps|log_traj_window|checkpoint_\w+|max_time|hooks|affinity|settings|replica_timeout|eval_\w+"
-    r"|algo\.replay_folder|sampler$|sampler\.(n_workers|n_parts|servers|acting_threads|time_breakdown"
-    r"|start_method|worker_kind|worker_timeout|restart_workers|restart_seconds|node_timeout|ray_address|eval_\w+))\b"
+    r"(n_steps|log_interval_steps|log_traj_window|checkpoint_\w+|max_time|hooks|affinity|settings|replica_timeout"
+    r"|eval_beside|algo\.replay_folder|sampler$|sampler\.(n_workers|n_parts|servers|acting_threads|time_breakdown"
+    r"|start_method|worker_kind|worker_timeout|restart_workers|restart_seconds|node_timeout|ray_address|eval_n_envs"
+    r"|eval_max_\w+))\b"
 )
 _SECONDS_AFTER_ERROR = 2.0  # for the parts of other replicas, which are written by then or not at all
 _SHOWN = 8  # differences in one message
@@ -243,10 +245,8 @@ def check_same(saved: Mapping[str, object], now: Mapping[str, object], at_defaul
     One of those `at_default` may be missing in a checkpoint of an earlier version, which did not have it: a new setting
     does by default what was done before.
     """
-    different = [name for name in {**saved, **now} if saved.get(name) != now.get(name)]
-    names = [name for name in different if name in saved or name not in at_default]
-    texts = {name: f"{printable(name)} is {now.get(name)!r:.100}, and was {saved.get(name)!r:.100}" for name in names}
-    refused = [text for name, text in texts.items() if not _MAY_CHANGE.match(name)]
+    texts = changes_of(saved, now, at_default)
+    refused = [text for name, text in texts.items() if not may_change(name)]
     if refused:
         more = f"; and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
         raise ValueError(
@@ -254,6 +254,18 @@ def check_same(saved: Mapping[str, object], now: Mapping[str, object], at_defaul
             "run that saved the checkpoint. Give them again, or another run_ID for a new run."
         )
     return list(texts.values())
+
+
+def changes_of(saved: Mapping[str, object], now: Mapping[str, object], at_default: Container[str]) -> dict[str, str]:
+    """Return what has changed in settings, by their places; see `check_same`."""
+    different = [name for name in {**saved, **now} if saved.get(name) != now.get(name)]
+    names = [name for name in different if name in saved or name not in at_default]
+    return {name: f"{printable(name)} is {now.get(name)!r:.100}, and was {saved.get(name)!r:.100}" for name in names}
+
+
+def may_change(place: str) -> bool:
+    """Return whether a run may go on with another value of a setting."""
+    return _MAY_CHANGE.match(place) is not None
 
 
 def _none_is_whole(errors: list[str]) -> str:

@@ -74,7 +74,12 @@ def settings_of(part: Settings) -> dict[str, Json]:
 
     Classes and functions are left out: those of a script have other names in other processes.
     """
-    return dict(_leaves(record_of(part)[0], ""))
+    return plain_settings(record_of(part)[0])
+
+
+def plain_settings(record: Json) -> dict[str, Json]:
+    """Return what `settings_of` returns, of the record of a part."""
+    return dict(_leaves(record, ""))
 
 
 def at_default(part: Settings) -> set[str]:

@@ -136,6 +136,10 @@ def test_a_grid_runs_with_its_changes_and_seeds_and_is_shown(tmp_path, capsys):
     # The same command goes on with a grid: here there is nothing left to do.
     assert main(["launch", "ppo", "CartPole-v1", *grid, "--smoke"]) == 0
     assert "of which 2 have finished before" in capsys.readouterr().out
+    # What has finished with other settings is not taken for a run with these.
+    assert main(["launch", "ppo", "CartPole-v1", *grid, "--smoke", "--dry-run", "--vary", "algo.gae_lambda=0.5"]) == 0
+    assert main(["launch", "ppo", "CartPole-v1", *grid, "--smoke", "--dry-run", "--algo.discount", "0.5"]) == 2
+    assert "run_0 has finished with other settings: algo.discount is 0.5, and was 0.98" in capsys.readouterr().err
     # The variant's file starts its run again, too.
     variant = folder / "learning_rate_0.0003/variant_config.json"
     assert main(["train", str(variant), "--log-dir", str(tmp_path / "again")]) == 0

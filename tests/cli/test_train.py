@@ -403,7 +403,7 @@ class Env(gymnasium.Env):
 
     def step(self, action):
         self.t += 1
-        return np.zeros(3, np.float32), 1.0, self.t == 5, False, {}
+        return np.zeros(3, np.float32), 1.0, self.t == 5, False, {"game_score": 10.0, "is_success": self.t == 5}
 """
 
 
@@ -412,4 +412,5 @@ def test_an_agent_acts_whose_spaces_could_not_be_recorded(in_folder, capsys):
     assert main(["train", "ppo", "my_wide_envs:Env", "--smoke", "--log-dir", "out"]) == 0
     capsys.readouterr()
     assert main(["eval", "out/run_0", "--episodes", "2", "--n-envs", "1", "--json", "--trust", "my_wide_envs"]) == 0
-    assert json.loads(capsys.readouterr().out)["return"]["mean"] == 5
+    found = json.loads(capsys.readouterr().out)
+    assert [found[name]["mean"] for name in ("return", "length", "score", "success")] == [5, 5, 50, 1]

@@ -213,6 +213,7 @@ def test_running_statistics_of_a_wrapper_are_not_taken_for_a_lost_seed(name):
     with pytest.warns(UserWarning, match=f"{name} goes on with its running statistics.*; runs do repeat") as caught:
         check_env(make_env(make, {}), seed=0)
     assert len(caught) == 1
+    assert ("Returns in the log are those of the normalised rewards" in str(caught[0])) == (name == "NormalizeReward")
     vector = getattr(gymnasium.wrappers.vector, name)(SyncVectorEnv([make, make]))
     with pytest.warns(UserWarning, match="runs do repeat") as caught:
         check_vector_env(VectorEnvAdapter(vector, [0, 1]), seed=0)

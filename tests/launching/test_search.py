@@ -236,6 +236,8 @@ def test_a_journal_of_another_search_is_refused(tmp_path):
         search(tmp_path, space={**SPACE, ("x",): IntDistribution(0, 7)}, direction="minimize")
     with pytest.raises(ValueError, match=r"fraction 0.1 \(now 0.5\)"):
         search(tmp_path, fraction=0.5)
+    with pytest.raises(ValueError, match=r"common_args \[\] \(now \['--long'\]\)"):
+        search(tmp_path, common_args=["--long"])
     (tmp_path / "study/search.journal").unlink()
     with pytest.raises(ValueError, match="has trials, but there is no journal"):
         search(tmp_path)

@@ -339,6 +339,20 @@ def test_a_run_without_a_late_value_has_no_score(tmp_path):
     assert study.remarks == ("run_0: finished, and not scored, as its last tenth has no ReturnAverage",)
 
 
+def test_what_no_record_tells_of_a_group_is_named(tmp_path):
+    for seed in (0, 1):
+        unrecorded = {"runner.settings.sampler.settings.EnvCls": {"unrecorded": "a function of a script"}}
+        change(write_run(tmp_path / f"run_{seed}", seed=seed), unrecorded)
+        said = ("PPO on CartPole-v1: no record tells whether its runs differ in sampler.EnvCls",) * seed
+        assert read_study(tmp_path).remarks == said
+
+
+def test_runs_that_a_hook_has_stopped_are_named(tmp_path):
+    write_run(tmp_path / "run_0", stopped="a return of 70")
+    said = "run_0 (PPO on CartPole-v1): stopped early: a return of 70, so its score is not one of the whole run"
+    assert read_study(tmp_path).remarks == (said,)
+
+
 def test_runs_of_other_code_in_a_group_are_named(tmp_path):
     for seed, commit in enumerate("aab"):
         change(write_run(tmp_path / f"run_{seed}", seed=seed), {"git_commit": commit})

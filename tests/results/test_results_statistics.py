@@ -139,6 +139,7 @@ def test_mean_interval_leaves_out_what_is_missing():
     half = [4.302653 * 2 / np.sqrt(3), 12.706205 * 0.5, nan, nan]
     np.testing.assert_allclose(found.high - found.point, half, rtol=1e-6)
     np.testing.assert_allclose(found.point - found.low, half, rtol=1e-6)
+    assert mean_interval([[1.0], [np.inf]]).point == np.inf  # a run that blew up is not left out
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,14 @@ def test_a_setting_that_an_earlier_version_lacked_may_have_its_default_alone():
         check_same(now, {"algo.old": 1}, at_default={"algo.old"})
 
 
+def test_evaluations_may_have_more_episodes_and_no_other_environments():
+    saved = {"sampler.eval_n_envs": 2, "sampler.eval_env_overrides.id": "a", "eval_deterministic": False}
+    assert check_same(saved, {**saved, "sampler.eval_n_envs": 4}, at_default=())
+    for changed in ({"sampler.eval_env_overrides.id": "b"}, {"eval_deterministic": True}):
+        with pytest.raises(ValueError, match="with other settings"):
+            check_same(saved, saved | changed, at_default=())
+
+
 def test_the_settings_at_their_default_are_found_by_their_places():
     algo = PPO(learning_rate=0.5, epochs=4, clip_grad_norm=inf)
     places = at_default(algo)
