@@ -61,6 +61,9 @@ class BaseAgent(Settings, Scheduled, Agent):
     in_class_bodies: ClassVar[frozenset[str]] = frozenset({"recurrent"})
     kept_numbers: ClassVar[Mapping[str, int]] = {}
     """Numbers that acting needs in every process and that belong to the agent's state: name and how many."""
+    scheduled_in_updates: ClassVar[tuple[str, ...]] = ()
+    """Settings with a schedule that updates read and actions do not: they have the value of the step at which the
+    iteration began, as the algorithm's settings have it. The others have that of the next batch."""
 
     DefaultModelCls: ClassVar[Callable[..., nn.Module] | None] = None
     """Called where no `ModelCls` was given, with `make_env_to_model_kwargs(env_spaces)` and `model_kwargs`."""
@@ -213,13 +216,13 @@ class BaseAgent(Settings, Scheduled, Agent):
         self.networks.train()
         if (fraction := self.exploration.fraction_after(itr)) is not None:
             self.anneal_exploration(fraction)
-        _set_scheduled(self, (itr + 1) * self._steps_per_itr)
+        _set_scheduled(self, (itr + 1) * self._steps_per_itr, itr * self._steps_per_itr)
 
     def bind(self, n_steps: int, steps_per_itr: int = 1) -> None:
         """Bind scheduled settings to the length of a run and of its iterations, in environment steps."""
         super().bind(n_steps)
         self._steps_per_itr = steps_per_itr
-        _set_scheduled(self, 0)
+        _set_scheduled(self, 0, 0)
 
     def parameters(self) -> Iterable[nn.Parameter]:
         """Return the parameters that an optimiser updates."""
@@ -380,9 +383,11 @@ def _on_schedule(agent: BaseAgent) -> list[str]:
     return [name for name in scheduled(type(agent)) if not isinstance(getattr(agent, name), Real | None)]
 
 
-def _set_scheduled(agent: BaseAgent, step: int) -> None:
-    for name, value in vars(agent.hyper(step)).items():
-        agent.numbers[name][:] = value
+def _set_scheduled(agent: BaseAgent, step: int, step_of_updates: int) -> None:
+    """Set the numbers of actions as at one step, where the next batch begins, and those of updates as at another."""
+    values, of_updates = vars(agent.hyper(step)), vars(agent.hyper(step_of_updates))
+    for name, value in values.items():
+        agent.numbers[name][:] = of_updates[name] if name in agent.scheduled_in_updates else value
 
 
 def _warn_of_stale_networks(clone: BaseAgent) -> None:

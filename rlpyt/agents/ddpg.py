@@ -70,6 +70,7 @@ class NoisyTarget(BaseAgent):
 
     kind: ClassVar[str] = "deterministic policy with noise on its target"
     HeadCls: ClassVar[type[Head]] = Smoothing
+    scheduled_in_updates: ClassVar[tuple[str, ...]] = ("target_noise_std",)
 
     n_q: int = 2
     """Networks of action values; the size of a layer, so it takes no schedule."""

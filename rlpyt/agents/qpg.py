@@ -18,7 +18,7 @@ from rlpyt.agents.rules import Exploration, PolicyExploration
 from rlpyt.agents.value_heads import ValueHeadSettings
 from rlpyt.core import Agent, Features, QpgPolicyAgent, ValueAt
 from rlpyt.distributions import ActionUnits, Categorical
-from rlpyt.models import ActorModel, EnsembleBatchNorm, FeatureModel, MuMlpModel, QofMuMlpModel, takes_n_models
+from rlpyt.models import ActorModel, FeatureModel, MuMlpModel, QofMuMlpModel, takes_n_models, takes_statistics
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Settings, whole
 from rlpyt.spaces import EnvSpaces
@@ -177,7 +177,7 @@ class QpgAgent(ValueHeadSettings, BaseAgent, QpgPolicyAgent):
         networks = self.networks
         self.q_model = q_model = new_q_model(self)
         layers = (layer for network in networks.modules() for layer in network.modules())
-        self.has_batch_norm = any(isinstance(layer, EnsembleBatchNorm) for layer in layers)
+        self.has_batch_norm = any(map(takes_statistics, layers))
         target_q = new_q_model(self) if self.has_targets else None
         initial_q = self.initial_q_model_state_dict or initial_state(self).get("q_model")
         if initial_q is not None:

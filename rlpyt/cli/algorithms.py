@@ -5,10 +5,10 @@ Command `rlpyt algos` lists them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from gymnasium import spaces
 
@@ -17,6 +17,7 @@ import rlpyt.algos as algos
 from rlpyt.cli.environment import Actions, Environment
 from rlpyt.cli.text import columns, did_you_mean
 from rlpyt.cli.values import Values
+from rlpyt.envs import dm_control_make
 from rlpyt.samplers import WaitResetCollector
 from rlpyt.settings import Settings
 from rlpyt.types import Kwargs
@@ -344,6 +345,8 @@ def simba(env: Environment, version: int = 1) -> Parts:
         q_model_kwargs=dict(layers=kind, hidden_sizes=(128, 128)),
         feature_kwargs={} if env.has_images else dict(normalize_observation=True),
         value_head="expectation" if version == 1 else "c51:-5,5,101",
+        # The authors take the smaller of two values where episodes terminate; those of the Control Suite do not.
+        n_q=1 if env.EnvCls is dm_control_make else 2,
     )
     return Parts(algo, agent, 1e6 if env.kind == "mujoco" else 20_000, ONE_STEP)
 
@@ -355,10 +358,15 @@ def deep_sac(env: Environment, rate: float | str) -> Values:
         q_learning_rate=rate,
         alpha_learning_rate=rate,
         alpha_init=0.01,
-        target_entropy=-0.5 * math.prod(env.spaces.action.shape or ()),
+        target_entropy=-0.5 * free_dimensions(env.spaces.action),
         replay_ratio=512,
         **first_steps(env),
     )
+
+
+def free_dimensions(space: spaces.Space) -> int:
+    """Return how many dimensions a Box of actions has that are not fixed by equal bounds; 0 for another space."""
+    return int(np.sum(space.low < space.high)) if isinstance(space, spaces.Box) else 0
 
 
 def recurrent_qpg(

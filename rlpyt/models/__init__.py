@@ -41,7 +41,7 @@ from rlpyt.models.qpg import (
     QofMuMlpModel,
 )
 from rlpyt.models.recurrent import RecurrentCore, RnnState
-from rlpyt.models.running_mean_std import RunningMeanStdModel, join_replicas
+from rlpyt.models.running_mean_std import RunningMeanStdModel, join_replicas, takes_statistics
 from rlpyt.models.simba import SimbaModel, SimbaV2Model
 from rlpyt.models.spectral_norm import SpectralLinear, SpectralNormModel
 from rlpyt.models.utils import conv2d_output_shape, init_orthogonal, scale_grad, update_target
@@ -115,6 +115,7 @@ __all__ = [
     "takes_n_models",
     "draw_randomness",
     "join_replicas",
+    "takes_statistics",
     "conv2d_output_shape",
     "init_orthogonal",
     "scale_grad",

@@ -10,6 +10,7 @@ from torch import nn
 from rlpyt.models.batch_norm import BatchNormModel, XqcModel
 from rlpyt.models.ensemble import EnsembleMlpModel, EnsembleModel
 from rlpyt.models.mlp import MlpModel, Nonlinearity, OutputLinear
+from rlpyt.models.running_mean_std import takes_statistics
 from rlpyt.models.simba import SimbaModel, SimbaV2Model
 from rlpyt.models.spectral_norm import SpectralNormModel
 from rlpyt.models.utils import as_sizes
@@ -82,13 +83,14 @@ def features_of(
     """
     if layers == "mlp" or not as_sizes(hidden_sizes):
         return MlpModel(input_size, hidden_sizes, nonlinearity=nonlinearity, layer_norm=layer_norm)
-    if layers in ("batch_norm", BatchNormModel, "xqc", XqcModel):
+    model = ensemble_of(layers, 1, input_size, hidden_sizes, layer_norm=layer_norm)
+    if any(map(takes_statistics, model.modules())):
         raise ValueError(
             f"Making a model: layers is {layers!r}, which acts by other statistics than those that it learns with; "
             'expected another kind here, such as layers="simba". Batch normalisation goes with policies and values of '
             "SAC alone, by joint_pass=True."
         )
-    return SingleModel(ensemble_of(layers, 1, input_size, hidden_sizes, layer_norm=layer_norm))
+    return SingleModel(model)
 
 
 def tower_of(

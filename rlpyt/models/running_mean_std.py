@@ -101,7 +101,7 @@ def join_replicas(network: nn.Module, replicas: Replicas) -> None:
     for name, part in network.named_modules():
         if isinstance(part, RunningMeanStdModel):
             part.join(replicas)
-        elif replicas.world_size > 1 and _takes_statistics(part) and not _is_synchronised(part):
+        elif replicas.world_size > 1 and takes_statistics(part) and not _is_synchronised(part):
             raise TypeError(
                 f"Joining {replicas.world_size} replicas: the layer {name!r} of {type(network).__name__}, a "
                 f"{type(part).__name__}, takes statistics of each replica's own batches, so that the replicas would "
@@ -110,7 +110,8 @@ def join_replicas(network: nn.Module, replicas: Replicas) -> None:
             )
 
 
-def _takes_statistics(part: nn.Module) -> bool:
+def takes_statistics(part: nn.Module) -> bool:
+    """Return whether a layer normalises by the rows at hand in training, and otherwise by what it has seen."""
     # An instance normalisation has them only if it tracks running ones.
     batch_norm = isinstance(part, nn.modules.batchnorm._BatchNorm | BatchStatistics)
     return batch_norm or (isinstance(part, _NormBase) and part.track_running_stats)

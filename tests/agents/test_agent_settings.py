@@ -216,13 +216,17 @@ def test_a_plain_setting_may_be_set_during_a_run_and_reaches_every_process(n_ver
         assert (worker.mood, worker.own_count) == (f"of {version}", version % 2), "attributes of one's own, too"
 
 
-def test_the_noise_of_the_target_follows_its_schedule():
-    agent = made(Td3Agent, BOX, target_noise_std=lambda step: 0.1 + step / 1000, target_noise_clip=0.3, **SMALL_QPG)
+def test_the_noise_of_the_target_follows_its_schedule_with_the_settings_of_the_algorithm():
+    def std(step: float) -> float:
+        return 0.1 + step / 1000
+
+    agent = made(Td3Agent, BOX, target_noise_std=std, action_std=std, target_noise_clip=0.3, **SMALL_QPG)
     noise = torch.tensor([1.0, -1.0, 9.0])
     assert agent.smoothed(torch.zeros(3), noise).tolist() == pytest.approx([0.1, -0.1, 0.3])
     agent.bind(n_steps=1000, steps_per_itr=50)
     agent.train_mode(1)
-    assert agent.smoothed(torch.zeros(3), noise).tolist() == pytest.approx([0.2, -0.2, 0.3])
+    assert agent.smoothed(torch.zeros(3), noise).tolist() == pytest.approx([0.15, -0.15, 0.3])
+    assert agent.numbers["action_std"].item() == pytest.approx(0.2), "of the batch after the updates"
 
 
 # ---- what a variant costs ----

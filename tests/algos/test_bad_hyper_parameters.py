@@ -217,6 +217,22 @@ R2D1_OF_64 = partial(R2D1, **CUTS, min_steps_learn=64, replay_size=1000)
 PQN_AGENT = partial(PqnAgent, model_kwargs=SMALL)
 SAC_WITHOUT_TARGETS = partial(SacAgent, has_targets=False)
 NORMS: dict[str, Any] = dict(layers="batch_norm", hidden_sizes=(8, 8))
+
+
+class TorchNormQ(torch.nn.Module):
+    """Action values of one's own, with batch normalisation of torch."""
+
+    def __init__(self, observation_shape: tuple[int, ...], action_size: int, n_models: int) -> None:
+        super().__init__()
+        self.n_models = n_models
+        size = observation_shape[0] + action_size
+        self.layers = torch.nn.Sequential(torch.nn.BatchNorm1d(size), torch.nn.Linear(size, 1))
+
+    def forward(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        values: torch.Tensor = self.layers(torch.cat([observation, action], -1)).squeeze(-1)
+        return values.expand(self.n_models, -1)
+
+
 BOX: dict[str, Any] = dict(action_space=spaces.Box(-1, 1, (2,)))
 BOX_TOO: dict[str, Any] = dict(env_kwargs=BOX)
 NO_START: list[tuple[Any, Any, dict[str, Any], Any, str]] = [
@@ -264,6 +280,7 @@ NO_START: list[tuple[Any, Any, dict[str, Any], Any, str]] = [
     (SAC(joint_pass=True, batch_T=2, batch_B=2), partial(RecurrentSacAgent, has_targets=False), BOX_TOO, ValueError,
      r"SAC\(joint_pass=True\): the agent, a RecurrentSacAgent, is recurrent; expected one that is not"),
     (SAC(), partial(SacAgent, q_model_kwargs=NORMS), BOX_TOO, ValueError, "SAC: the agent, .* has batch normalisation"),
+    (SAC(), partial(SacAgent, QModelCls=TorchNormQ), BOX_TOO, ValueError, "SAC: the agent, .* has batch normalisation"),
     (TD3(), partial(Td3Agent, model_kwargs=dict(NORMS, layers="xqc")), BOX_TOO, ValueError,
      "TD3: the agent, a Td3Agent, has batch normalisation"),
     (DQN(munchausen=0.9), partial(DqnAgent, value_head="quantiles:5"), {}, ValueError, "follows one action's return"),

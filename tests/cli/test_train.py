@@ -9,10 +9,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from rlpyt.algos import DQN
 from rlpyt.cli import main, next_steps
-from rlpyt.cli.algorithms import ALGORITHMS, algorithm, check_fits
+from rlpyt.cli.algorithms import ALGORITHMS, algorithm, check_fits, free_dimensions
 from rlpyt.cli.choices import TrainChoices, runner_of
 from rlpyt.cli.environment import environment
 from rlpyt.cli.launch import variants_of
@@ -143,6 +144,15 @@ def test_an_id_with_its_module_has_the_facts_of_the_id(name, same):
     assert one.EnvCls is other.EnvCls
     algo, same_algo = (algorithm("ppo").make(env).algo for env in (one, other))
     assert all_settings(algo) == all_settings(same_algo)
+
+
+def test_simba_has_one_network_of_values_where_episodes_do_not_terminate_and_counts_dimensions_that_are_free():
+    pytest.importorskip("dm_control")
+    for name, n_q in (("dm_control/cartpole-swingup", 1), ("Pendulum-v1", 2)):
+        parts = algorithm("simbav2").make(environment(name))
+        assert all_settings(parts.agent)["n_q"] == n_q
+        assert all_settings(parts.algo)["target_entropy"] == -0.5
+    assert free_dimensions(spaces.Box(np.array([-1.0, 0.5]), np.array([1.0, 0.5]))) == 1
 
 
 def test_a_short_horizon_is_for_the_task_alone_that_it_fits():

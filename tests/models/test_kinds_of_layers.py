@@ -344,5 +344,6 @@ def test_policies_with_values_and_q_models_take_every_kind_but_batch_normalisati
             assert q.shape == (4, M, 3)
         assert PolicyModel(space, spaces.Discrete(3), **settings)(rows(4, M, 5), nothing, nothing).shape == (4, M, 3)
     for Model in (PgModel, QModel, PolicyModel):
-        with pytest.raises(ValueError, match="layers is 'batch_norm', which acts by other statistics than those"):
-            Model(space, spaces.Discrete(3), layers="batch_norm")
+        for layers in ("batch_norm", partial(BatchNormModel, momentum=0.1)):
+            with pytest.raises(ValueError, match="which acts by other statistics than those"):
+                Model(space, spaces.Discrete(3), layers=layers)
