@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import tyro
 
@@ -21,7 +21,6 @@ from rlpyt.cli.train import HELP, Start, check_start, start_of, trackers_of, upd
 from rlpyt.cli.values import Values, inner_value, list_of, value_of
 from rlpyt.launching import ClusterSlots, Slots, VariantLevel, make_variants, quick_affinity_code, run_experiments
 from rlpyt.launching.grid import GridRun
-from rlpyt.logging.space_record import Json
 from rlpyt.run_records import PARAMS_FILE, inside, read_json
 from rlpyt.runners import MinibatchRlBase
 from rlpyt.runners.checkpointing import changes_of, may_change
@@ -159,10 +158,11 @@ def _refuse_finished_others(
     for variant, log_dir in zip(variants, log_dirs, strict=True):
         for run in (GridRun(folder / log_dir, run_ID, log_dir) for run_ID in range(seeds)):
             for directory in run.finished_directories:
-                record = inside(read_json(directory / PARAMS_FILE, needed=False)[0], "runner")
+                record = inside(read_json(directory / PARAMS_FILE)[0], "runner")
+                if not isinstance(record, dict):
+                    continue
                 runner = runner_of(start, run.run_ID, variant)
-                before, now = plain_settings(cast(Json, record)), settings_of(runner)
-                changes = changes_of(before, now, at_default(runner)) if before else {}
+                changes = changes_of(plain_settings(record), settings_of(runner), at_default(runner))
                 said = [text for name, text in changes.items() if name == "n_steps" or not may_change(name)]
                 if said:
                     longer = f" rlpyt resume {directory} --n-steps N lets it go on." if "n_steps" in changes else ""

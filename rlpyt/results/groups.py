@@ -47,11 +47,6 @@ class RunGroup:
         return tuple(run for run in self.runs if run.finished)
 
     @property
-    def stopped(self) -> tuple[RunResult, ...]:
-        """Finished runs that a hook has ended, before their last step."""
-        return tuple(run for run in self.finished if run.stopped_early)
-
-    @property
     def replaced(self) -> tuple[RunResult, ...]:
         """Runs that have not finished while a later start has: without resume a second start is another run.
 
@@ -79,7 +74,11 @@ class RunGroup:
         found += [
             f"{run.name} ({where}): not drawn, as a finished run has its seed or its run_ID" for run in self.replaced
         ]
-        found += [f"{run.name} ({where}): {run.note}, so its score is not one of the whole run" for run in self.stopped]
+        found += [
+            f"{run.name} ({where}): {run.note}, so its score is not one of the whole run"
+            for run in self.runs
+            if run.stopped_early
+        ]
         kept = [run for run in self.runs if run not in self.replaced]
         seeds = Counter(run.seed for run in kept if run.seed is not None)
         for seed in [seed for seed, n in seeds.items() if n > 1]:
