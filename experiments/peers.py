@@ -49,8 +49,9 @@ def crossq(env: Any, seed: int) -> Any:
     return CrossQ("MlpPolicy", env, learning_starts=5_000, policy_kwargs=dict(net_arch=sizes), seed=seed, device="cpu")
 
 
-PEERS = {"recurrent_ppo": (recurrent_ppo, 8), "crossq": (crossq, 1)}
-"""Name -> what makes the learner, and environments to collect from."""
+PEERS = {"recurrent_ppo": (recurrent_ppo, 8, False), "crossq": (crossq, 1, True)}
+"""Name -> what makes the learner, environments to collect from, and whether evaluations take the most probable action:
+in runs of rlpyt those of SAC do, and those of PPO draw."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -67,15 +68,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from stable_baselines3.common.evaluation import evaluate_policy
 
     torch.set_num_threads(1)
-    make, n_envs = PEERS[args.peer]
+    make, n_envs, deterministic = PEERS[args.peer]
     beside = make_vec_env(args.env, seed=args.seed + 1_000, n_envs=1)
     rows = ["Diagnostics/CumSteps,ReturnAverage"]
 
     class Watch(BaseCallback):
         def _on_step(self) -> bool:
             if self.num_timesteps // n_envs % (int(args.n_steps) // (n_envs * N_ROWS)) == 0:
-                # By drawn actions, as runs of rlpyt are evaluated.
-                return_, _ = evaluate_policy(self.model, beside, N_EPISODES, deterministic=False)
+                return_, _ = evaluate_policy(self.model, beside, N_EPISODES, deterministic=deterministic)
                 rows.append(f"{self.num_timesteps},{return_}")
                 print(rows[-1], flush=True)
             return True
