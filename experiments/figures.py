@@ -53,7 +53,8 @@ BIT_FLIP = (
     "--algo.target-update-interval 1 --algo.target-update-tau 0.02 --algo.double-dqn --algo.discount 0.98 "
     "--algo.learning-rate 1e-3 --agent.eps-final 0.05 --agent.model-kwargs hidden_sizes=256"
 )
-MUNCHAUSEN = "--algo.munchausen 0.9 --algo.n-step-return 3"
+MUNCHAUSEN = "--algo.munchausen 0.9"
+REPLAY_OF_BTR = "--algo.n-step-return 3 --algo.prioritized-replay --algo.pri-alpha 0.2 --algo.pri-beta-steps 3e5"
 MINATAR = "experiments.tasks:minatar_breakout"
 
 Curves: TypeAlias = dict[str, dict[int, list[tuple[float, float]]]]
@@ -166,6 +167,7 @@ FIGURES: dict[str, Figure] = {
             Line("sac", reference="31, SimbaV2's authors"),
             Line("simba", reference="144, SimbaV2's authors"),
             Line("simbav2", reference="260, SimbaV2's authors"),
+            Line("simbav2", "--agent.n-q 2", label="simbav2_two_values"),
         ),
         options=TWO_FRAMES,
         about="Two steps of the task to one of a run; the references are at 100,000 of the task's.",
@@ -177,20 +179,30 @@ FIGURES: dict[str, Figure] = {
             Line("sac", reference="178, SimbaV2's authors"),
             Line("simba", "--algo.replay-ratio 256", "492 with 512 units, SimbaV2's authors"),
             Line("simbav2", "--algo.replay-ratio 256", "666 with 512 units, its authors"),
+            Line("simbav2", "--algo.replay-ratio 256 --agent.n-q 2", label="simbav2_two_values"),
         ),
         options=TWO_FRAMES,
         about="One update a step, and two steps of the task; the references are at 100,000 of the task's.",
     ),
     "minatar_pqn": Figure(MINATAR, 10_000_000, (Line("pqn"),), about="It needs `pip install minatar`."),
+    "pong_pqn": Figure(
+        "ALE/Pong-v5",
+        2_500_000,
+        (Line("pqn", reference="20.5 after 10,000,000, CleanRL"),),
+        options="--log-interval-steps 250000",
+        about="Four frames to a step.",
+    ),
     "minatar_iqn": Figure(
         MINATAR,
         300_000,
         (
             Line("iqn"),
             Line("iqn", MUNCHAUSEN, label="iqn_munchausen"),
-            Line("iqn", f"{MUNCHAUSEN} --algo.prioritized-replay --algo.pri-beta-steps 3e5", label="iqn_parts_of_btr"),
+            Line("iqn", REPLAY_OF_BTR, label="iqn_replay_of_btr"),
+            Line("iqn", f"{MUNCHAUSEN} {REPLAY_OF_BTR}", label="iqn_parts_of_btr"),
         ),
-        options="--compile --agent.model-kwargs n_tau=8 channels=[16] kernel_sizes=[3] strides=[1] fc_sizes=128",
+        options="--algo.eps-steps 1e5 "
+        "--agent.model-kwargs n_tau=8 channels=[16] kernel_sizes=[3] strides=[1] fc_sizes=128",
         about="It needs `pip install minatar`.",
     ),
     "masks": Figure(
