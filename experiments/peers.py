@@ -63,13 +63,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--figure", required=True, help="of experiments.figures, whose folder gets the log")
     args = parser.parse_args(arguments)
+    from gymnasium.wrappers import FlattenObservation
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.evaluation import evaluate_policy
 
     torch.set_num_threads(1)
     make, n_envs, deterministic = PEERS[args.peer]
-    beside = make_vec_env(args.env, seed=args.seed + 1_000, n_envs=1)
+
+    def environments(seed: int, n_envs: int) -> Any:
+        # Observations that are several numbers to choose from are not taken by the LSTM as they are.
+        return make_vec_env(args.env, seed=seed, n_envs=n_envs, wrapper_class=FlattenObservation)
+
+    beside = environments(args.seed + 1_000, 1)
     rows = ["Diagnostics/CumSteps,ReturnAverage"]
 
     class Watch(BaseCallback):
@@ -80,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 print(rows[-1], flush=True)
             return True
 
-    make(make_vec_env(args.env, n_envs=n_envs, seed=args.seed), args.seed).learn(int(args.n_steps), callback=Watch())
+    make(environments(args.seed, n_envs), args.seed).learn(int(args.n_steps), callback=Watch())
     folder = DATA / args.figure / f"sb3_{args.peer}" / f"run_{args.seed}"
     folder.mkdir(parents=True)
     (folder / "progress.csv").write_text("\n".join(rows) + "\n")
