@@ -31,9 +31,9 @@ JOBS = "jobs"
 """Folder in that of the grid for what submitit writes of each job."""
 JOBS_AT_ONCE = 20
 """Jobs that wait or run at once unless --runs-at-once says otherwise: below the limits of most sites."""
-_SHOWN = 3
 LONGEST = 200
 """Bytes of the name of a folder; files beside it have longer names."""
+_SHOWN = 3  # differences in one message
 OF_ONE_RUN = {
     "--seed": "the seed of each run is its number. Others are varied: --vary seed=5,6",
     "--log-dir": "the folder of a grid is --title in --data-dir",
