@@ -27,7 +27,10 @@ ALGOS = ("sac", "td3", "ddpg", "redq", "droq")
 
 
 def make(name: str, min_steps_learn: int) -> tuple[QpgAlgo, QpgAgent]:
-    """Return algorithm and agent: REDQ and DroQ as in their papers, but for REDQ's target entropy for each task."""
+    """Return algorithm and agent: those of REDQ and DroQ as in their papers, the others with usual settings.
+
+    REDQ's authors also have a target entropy of their own for each task.
+    """
     often: dict[str, Any] = dict(replay_ratio=20 * 256, policy_update_interval=20, min_steps_learn=min_steps_learn)
     if name == "redq":
         return SAC(**often, n_target_q=2, q_of_policy="mean"), SacAgent(n_q=10)

@@ -21,8 +21,6 @@ PARAMS_FILE = "params.json"
 PROGRESS_FILE = "progress.csv"
 STEPS = "Diagnostics/CumSteps"
 """Column of the environment steps of a run."""
-STOPPED_EARLY = "stopped early"
-"""Beginning of the reason of a finished run that a hook has ended."""
 TASK_NAMES = ("id", "game", "domain", "task")
 """Arguments of an environment that name the task."""
 STATUS_FILE = "status.json"
@@ -167,7 +165,7 @@ def run_status(directory: Path) -> tuple[str, str]:
     if isinstance(exception, dict):
         note = f"{exception.get('type', 'Exception')}: {exception.get('message', '')}"
     elif "stopped" in content:
-        note = f"{STOPPED_EARLY}: {content['stopped']}"
+        note = f"stopped early: {content['stopped']}"
     if status == "running" and content.get("host") == os.uname().nodename and not _holds(content.get("pid"), directory):
         return "killed", "its process is gone"
     return status, note

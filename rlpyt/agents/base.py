@@ -385,9 +385,12 @@ def _on_schedule(agent: BaseAgent) -> list[str]:
 
 def _set_scheduled(agent: BaseAgent, step: int, step_of_updates: int) -> None:
     """Set the numbers of actions as at one step, where the next batch begins, and those of updates as at another."""
-    values, of_updates = vars(agent.hyper(step)), vars(agent.hyper(step_of_updates))
+    values = vars(agent.hyper(step))
+    if agent.scheduled_in_updates:
+        of_updates = vars(agent.hyper(step_of_updates))
+        values = values | {name: of_updates[name] for name in agent.scheduled_in_updates}
     for name, value in values.items():
-        agent.numbers[name][:] = of_updates[name] if name in agent.scheduled_in_updates else value
+        agent.numbers[name][:] = value
 
 
 def _warn_of_stale_networks(clone: BaseAgent) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from gymnasium import spaces
 
@@ -17,6 +16,7 @@ import rlpyt.algos as algos
 from rlpyt.cli.environment import Actions, Environment
 from rlpyt.cli.text import columns, did_you_mean
 from rlpyt.cli.values import Values
+from rlpyt.distributions import ActionUnits
 from rlpyt.envs import dm_control_make
 from rlpyt.samplers import WaitResetCollector
 from rlpyt.settings import Settings
@@ -358,15 +358,10 @@ def deep_sac(env: Environment, rate: float | str) -> Values:
         q_learning_rate=rate,
         alpha_learning_rate=rate,
         alpha_init=0.01,
-        target_entropy=-0.5 * free_dimensions(env.spaces.action),
+        target_entropy=-0.5 * ActionUnits.from_space(env.spaces.action).n_free,
         replay_ratio=512,
         **first_steps(env),
     )
-
-
-def free_dimensions(space: spaces.Space) -> int:
-    """Return how many dimensions a Box of actions has that are not fixed by equal bounds; 0 for another space."""
-    return int(np.sum(space.low < space.high)) if isinstance(space, spaces.Box) else 0
 
 
 def recurrent_qpg(

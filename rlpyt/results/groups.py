@@ -69,15 +69,11 @@ class RunGroup:
         found = [
             f"{run.name} ({where}): {run.status}" + (f", {shorten(run.note, 120)}" if run.note else "")
             for run in self.runs
-            if not run.finished
+            # Of a finished run, such as one that a hook has stopped; another remark says why it is not drawn.
+            if not run.finished or (run.note and run.columns and run.settings)
         ]
         found += [
             f"{run.name} ({where}): not drawn, as a finished run has its seed or its run_ID" for run in self.replaced
-        ]
-        found += [
-            f"{run.name} ({where}): {run.note}, so its score is not one of the whole run"
-            for run in self.runs
-            if run.stopped_early
         ]
         kept = [run for run in self.runs if run not in self.replaced]
         seeds = Counter(run.seed for run in kept if run.seed is not None)

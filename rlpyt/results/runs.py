@@ -18,7 +18,6 @@ from rlpyt.results.run_settings import Value, settings_of, text_of
 from rlpyt.run_records import (
     PARAMS_FILE,
     STEPS,
-    STOPPED_EARLY,
     TASK_NAMES,
     VARIANT_FILE,
     Json,
@@ -61,11 +60,6 @@ class RunResult:
     def finished(self) -> bool:
         """Whether the run has come to its end."""
         return self.status == "finished"
-
-    @property
-    def stopped_early(self) -> bool:
-        """Whether it has finished as a hook had it, before its last step; the note says why."""
-        return self.finished and self.note.startswith(STOPPED_EARLY)
 
     @property
     def seed(self) -> Value:

@@ -9,11 +9,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium import spaces
 
 from rlpyt.algos import DQN
 from rlpyt.cli import main, next_steps
-from rlpyt.cli.algorithms import ALGORITHMS, algorithm, check_fits, free_dimensions
+from rlpyt.cli.algorithms import ALGORITHMS, algorithm, check_fits
 from rlpyt.cli.choices import TrainChoices, runner_of
 from rlpyt.cli.environment import environment
 from rlpyt.cli.launch import variants_of
@@ -33,6 +32,17 @@ import gymnasium
 
 def make(id="CartPole-v1", steps=20):
     return gymnasium.make(id, max_episode_steps=steps)
+"""
+
+
+FIXED = """
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+def make():
+    space = spaces.Box(np.array([-1, 0.5], np.float32), np.array([1, 0.5], np.float32))
+    return gymnasium.wrappers.TransformAction(gymnasium.make("Pendulum-v1"), lambda action: action[:1], space)
 """
 
 
@@ -146,13 +156,18 @@ def test_an_id_with_its_module_has_the_facts_of_the_id(name, same):
     assert all_settings(algo) == all_settings(same_algo)
 
 
-def test_simba_has_one_network_of_values_where_episodes_do_not_terminate_and_counts_dimensions_that_are_free():
+def test_simba_has_one_network_of_values_where_episodes_do_not_terminate():
     pytest.importorskip("dm_control")
     for name, n_q in (("dm_control/cartpole-swingup", 1), ("Pendulum-v1", 2)):
         parts = algorithm("simbav2").make(environment(name))
         assert all_settings(parts.agent)["n_q"] == n_q
         assert all_settings(parts.algo)["target_entropy"] == -0.5
-    assert free_dimensions(spaces.Box(np.array([-1.0, 0.5]), np.array([1.0, 0.5]))) == 1
+
+
+def test_simba_counts_no_dimension_that_is_fixed(in_folder):
+    (in_folder / "my_fixed_envs.py").write_text(FIXED)
+    parts = algorithm("simba").make(environment("my_fixed_envs:make"))
+    assert all_settings(parts.algo)["target_entropy"] == -0.5
 
 
 def test_a_short_horizon_is_for_the_task_alone_that_it_fits():

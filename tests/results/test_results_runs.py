@@ -349,8 +349,7 @@ def test_what_no_record_tells_of_a_group_is_named(tmp_path):
 
 def test_runs_that_a_hook_has_stopped_are_named(tmp_path):
     write_run(tmp_path / "run_0", stopped="a return of 70")
-    said = "run_0 (PPO on CartPole-v1): stopped early: a return of 70, so its score is not one of the whole run"
-    assert read_study(tmp_path).remarks == (said,)
+    assert read_study(tmp_path).remarks == ("run_0 (PPO on CartPole-v1): finished, stopped early: a return of 70",)
 
 
 def test_runs_of_other_code_in_a_group_are_named(tmp_path):
