@@ -113,7 +113,7 @@ class DQN(ReplaySettings, EpsilonSettings, RlAlgorithm[QAgent]):
         if self.value_scale_eps is not None:
             self.check("value_scale_eps", lambda x: x >= 0.0, "from 0 (None for no scaling)")
         if self.munchausen is not None:
-            check_munchausen(self)
+            check_munchausen(self, self.agent_kind)
         if has_input_priorities(self) and self.agent_kind != "q":
             raise ValueError(
                 f"{type(self).__name__}: input_priorities is True; expected False, as only the errors of DQN and R2D1 "

@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol
 import torch
 
 from rlpyt.algos.replay_rows import Outputs, legal_at_rows, log_policy
+from rlpyt.algos.replay_settings import ReplaySettings, has_input_priorities
 from rlpyt.core import QAgent
 from rlpyt.functional import expected_soft_value, select_at_indexes
 from rlpyt.namedarraytuple import Buffer
@@ -63,17 +64,21 @@ def munchausen_target(
     return algo.backup(batch._replace(return_=batch.return_ + bonus), next_value), bonus
 
 
-def check_munchausen(algo: _Learner) -> None:
+def check_munchausen(algo: ReplaySettings, agent_kind: str) -> None:
     """Refuse settings beside which Munchausen targets have no meaning."""
     others = {
         "double_dqn": "no action is the best of a soft policy",
-        "input_priorities": "values of the target network are not recorded",
         "value_scale_eps": "the policy is one over values in units of the return",
     }
     who = type(algo).__name__
-    if algo.agent_kind == "categorical":
+    if agent_kind == "categorical":
         raise ValueError(
             f"{who}: munchausen is set, and the targets are projected from the atoms of one action; expected None. Use "
             'DQN with value_head="hl_gauss" of the agent, or QRDQN or IQN.'
+        )
+    if has_input_priorities(algo):  # None may mean it, too
+        raise ValueError(
+            f"{who}: munchausen and input_priorities are set; expected one of them, as the target network's values are "
+            "not recorded. Set input_priorities=False, or leave munchausen out."
         )
     refuse_together(algo, "munchausen", {name: f"{why}. Leave one out." for name, why in others.items()})

@@ -16,7 +16,7 @@ from rlpyt.replays.interface import SamplesToBuffer
 from rlpyt.replays.minari import MinariDataset, load_minari, save_minari
 from rlpyt.replays.replay_buffer import ReplayBuffer
 from rlpyt.replays.storage import named_leaves
-from rlpyt.spaces import EnvSpaces, Space, arrays_to_rows, choice_sizes, null_action, null_value
+from rlpyt.spaces import EnvSpaces, Space, arrays_to_rows, choice_sizes, leaf_spaces, null_action, null_value
 from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_leaves
 
 
@@ -265,13 +265,23 @@ class StoredData:
                     f"Stored data: the {name} space is {own}, and that of the environment is {other}; expected the "
                     "same shapes and dtypes. Give data of this environment, or wrap it as the one of the data was."
                 )
-        if isinstance(spaces.action, gymnasium.spaces.Box):
-            action = self.rows.action[self.rows.valid]
-            low, high = spaces.action.low, spaces.action.high
-            if (action < low - 1e-4 * abs(low)).any() or (action > high + 1e-4 * abs(high)).any():
+        self.check_actions(spaces.action)
+
+    def check_actions(self, space: Space) -> None:
+        """Refuse actions outside of the bounds of a space, or of a Box in it.
+
+        Raises:
+            ValueError: if there is one.
+        """
+        for (name, taken), box in zip(named_leaves(self.rows.action).items(), leaf_spaces(space), strict=True):
+            if not isinstance(box, gymnasium.spaces.Box):
+                continue
+            action = taken[self.rows.valid]
+            if (action < box.low - 1e-4 * abs(box.low)).any() or (action > box.high + 1e-4 * abs(box.high)).any():
                 raise ValueError(
-                    f"Stored data: actions go from {action.min(0)} to {action.max(0)}; expected them within the bounds "
-                    f"of the environment, {low} to {high}. Scale them, or clip them with np.clip."
+                    f"Stored data: actions{f' of {name}' if name else ''} go from {action.min(0)} to {action.max(0)}; "
+                    f"expected them within the bounds of the environment, {box.low} to {box.high}. Scale them, or clip "
+                    "them with np.clip."
                 )
 
     def columns(self, n: int, before: int, after: int) -> SamplesToBuffer:

@@ -17,6 +17,7 @@ from rlpyt.logging.checkpoints import Checkpoints
 from rlpyt.logging.segments import CheckpointError
 from rlpyt.run_records import CHECKPOINTS, printable
 from rlpyt.runners.hooks import HookCalls
+from rlpyt.runners.record import GIVEN_WEIGHTS
 from rlpyt.runners.rows import Rows
 from rlpyt.runners.signals import Preempted, Stop
 from rlpyt.runners.training import Training
@@ -259,7 +260,7 @@ def check_same(saved: Mapping[str, object], now: Mapping[str, object], at_defaul
 def changes_of(saved: Mapping[str, object], now: Mapping[str, object], at_default: Container[str]) -> dict[str, str]:
     """Return what has changed in settings, by their places; see `check_same`."""
     different = [name for name in {**saved, **now} if saved.get(name) != now.get(name)]
-    names = [name for name in different if name in saved or name not in at_default]
+    names = [name for name in different if name in saved or not (name in at_default or now[name] == GIVEN_WEIGHTS)]
     return {name: f"{printable(name)} is {now.get(name)!r:.100}, and was {saved.get(name)!r:.100}" for name in names}
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -46,6 +47,8 @@ TAGS = frozenset(
 _MAX_DEPTH = 15
 _PLAIN = (bool, int, float, str, type(None))
 _WEIGHTS = object()
+GIVEN_WEIGHTS = "given"
+"""What stands for weights that a run starts from in the settings of all its starts."""
 _NOWHERE = "which stands in no module by that name"
 _NAMED = (type, FunctionType, BuiltinFunctionType, MethodType)
 
@@ -106,7 +109,8 @@ def _is_default(value: object, default: object) -> bool:
 def settings_of_all_starts(runner: Settings, n_replicas: int) -> dict[str, object]:
     """Return the settings of a runner that are the same in all starts of a run, by their places.
 
-    Of its parts, and of the classes and functions among their settings, they have the names.
+    Of its parts, and of the classes and functions among their settings, they have the names; of an agent's weights,
+    that they are given.
     """
     given, names = all_settings(runner), dict[str, object]()
     for place in ("algo", "agent", "sampler"):
@@ -114,7 +118,14 @@ def settings_of_all_starts(runner: Settings, n_replicas: int) -> dict[str, objec
         settings = all_settings(part) if isinstance(part, Settings) else {}
         names[place] = type(part).__name__
         names |= {f"{place}.{key}": value.__name__ for key, value in settings.items() if isinstance(value, _NAMED)}
+        if place == "agent":  # without them one explores until the first update
+            names |= {f"agent.{key}": GIVEN_WEIGHTS for key in _given_weights(settings)}
     return {**names, **settings_of(runner), "replicas": n_replicas}
+
+
+def _given_weights(settings: Mapping[str, object]) -> list[str]:
+    """Return the names of the settings that are weights or a state of an optimiser to start from."""
+    return [x for x, value in settings.items() if re.fullmatch("initial_.*_state_dict", x) and value is not None]
 
 
 def _leaves(value: Json, place: str) -> Iterator[tuple[str, Json]]:
@@ -163,8 +174,7 @@ class _Recorder:
     def part(self, part: Settings) -> dict[str, Json]:
         """Record the class of a part, its settings and the names of those at their default; weights are left out."""
         given = all_settings(part)
-        weights = [x for x in given if x.startswith("initial_") and x.endswith("_state_dict") and given[x] is not None]
-        recorded = self._settings(part, {**given, **dict.fromkeys(weights, _WEIGHTS)})
+        recorded = self._settings(part, {**given, **dict.fromkeys(_given_weights(given), _WEIGHTS)})
         return {**recorded, "at_default": list[Json](_own_at_default(part))}
 
     def value(self, value: object) -> Json:

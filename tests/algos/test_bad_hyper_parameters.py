@@ -128,6 +128,7 @@ OUT_OF_RANGE = [
     (DQN, dict(munchausen=0.9, double_dqn=True), "munchausen and double_dqn are set"),
     (DQN, dict(munchausen=0.9, value_scale_eps=1e-3), "munchausen and value_scale_eps are set"),
     (DQN, dict(munchausen=0.9, **ACTED), "munchausen and input_priorities are set"),
+    (R2D1, dict(munchausen=0.9, value_scale_eps=None, double_dqn=False), "munchausen and input_priorities are set"),
     (DQN, dict(munchausen_tau=0.0), "munchausen_tau is 0.0; expected above 0"),
     (DQN, dict(munchausen_lowest=0.0), "munchausen_lowest is 0.0; expected below 0"),
     (CategoricalDQN, dict(munchausen=0.9), "munchausen is set, .* projected from the atoms of one action"),

@@ -231,6 +231,9 @@ def test_a_cloned_policy_follows_from_the_seed_and_what_it_cannot_be() -> None:
     assert not all(torch.equal(first[name], other[name]) for name in first)
     with pytest.raises(TypeError, match="DqnAgent, has no policy"):
         clone_behavior(DqnAgent(), data)
+    narrow = StoredData(data.rows, data.spaces._replace(action=spaces.Box(-1, 1, (2,))))
+    with pytest.raises(ValueError, match="expected them within the bounds"):
+        clone_behavior(SacAgent(), narrow)
     agent = SacAgent()
     clone_behavior(agent, data, n_updates=1)
     with pytest.raises(RuntimeError, match="initialize was called again"):

@@ -15,7 +15,7 @@ from rlpyt.algos import PPO
 from rlpyt.runners import checkpointing
 from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.checkpointing import RunCheckpoints, check_same
-from rlpyt.runners.record import at_default
+from rlpyt.runners.record import GIVEN_WEIGHTS, at_default
 from rlpyt.settings import all_settings
 from rlpyt.utils.replicas import Replicas
 
@@ -107,6 +107,16 @@ def test_a_setting_that_an_earlier_version_lacked_may_have_its_default_alone():
         check_same({"algo.old": 1, "algo.new": 3}, now, at_default={"algo.new"})
     with pytest.raises(ValueError, match=r"algo\.new is None, and was 2"):
         check_same(now, {"algo.old": 1}, at_default={"algo.old"})
+
+
+def test_a_run_from_given_weights_does_not_go_on_without_them():
+    """Until the first update an agent that starts without weights explores at random."""
+    given, without = ({"agent.initial_model_state_dict": x} for x in (GIVEN_WEIGHTS, None))
+    assert check_same(given, given, at_default=()) == []
+    assert check_same({}, given, at_default=()) == []  # of an earlier version, which left them out
+    for saved, now in ((given, without), (without, given)):
+        with pytest.raises(ValueError, match=r"agent\.initial_model_state_dict is"):
+            check_same(saved, now, at_default=set(without))
 
 
 def test_evaluations_may_have_more_episodes_and_no_other_environments():

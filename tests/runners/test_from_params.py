@@ -14,6 +14,7 @@ from rlpyt.algos import A2C, PPO, SAC
 from rlpyt.logging import logger_context
 from rlpyt.logging.segments import CheckpointError
 from rlpyt.runners import MinibatchRl, MinibatchRlEval, RecordError, compute_choice, runner_from_params
+from rlpyt.runners.record import GIVEN_WEIGHTS, settings_of_all_starts
 from rlpyt.samplers import CpuSampler, SerialSampler
 from rlpyt.utils.compute import ComputeSettings
 from tests.runners.runner_kit import run, without_times
@@ -129,6 +130,8 @@ def test_weights_are_not_in_the_record(tmp_path, capsys):
     with pytest.raises(RecordError, match=r"agent\.initial_model_state_dict was not recorded, as it is weights"):
         runner_from_params(tmp_path / "b" / "run_0", known=[CountingEnv])
     weights = {"initial_model_state_dict": state}
+    given = settings_of_all_starts(runner_from_params(tmp_path / "b" / "run_0", known=[CountingEnv], agent=weights), 1)
+    assert given["agent.initial_model_state_dict"] == GIVEN_WEIGHTS
     runner = runner_from_params(tmp_path / "b" / "run_0", known=[CountingEnv], agent=weights)
     with logger_context(tmp_path / "c", 0):
         runner.train()
