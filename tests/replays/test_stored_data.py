@@ -319,9 +319,9 @@ def test_data_of_another_environment_are_refused() -> None:
     actions = dict(turn=np.zeros(5, np.int64), speed=np.linspace(-2, 2, 5)[:, None])
     wide = StoredData.from_arrays(both, **{**two_episodes(), "actions": actions})
     wide.check_fits(both)
-    both.action["speed"] = spaces.Box(-1, 1, (1,))
+    narrow = spaces.Dict(turn=spaces.Discrete(2), speed=spaces.Box(-1, 1, (1,)))
     with pytest.raises(ValueError, match=r"actions of speed go from \[-2\.\] to \[2\.\]; expected them within"):
-        wide.check_fits(both)
+        wide.check_fits(both._replace(action=narrow))
 
 
 # ---- beside new rows ----
