@@ -47,7 +47,7 @@ def clone_behavior(
 
     Raises:
         TypeError: if the agent has no policy, or is recurrent.
-        ValueError: if an action lies outside of the bounds.
+        ValueError: if an action lies outside of the bounds, or its row's mask forbids it.
     """
     if agent.recurrent or not isinstance(agent, PolicyAgent | QpgPolicyAgent):
         what = "is recurrent" if agent.recurrent else "has no policy"
@@ -55,7 +55,7 @@ def clone_behavior(
             f"clone_behavior: the agent, a {type(agent).__name__}, {what}; expected a feed-forward agent with a "
             "policy. Use one for PPO, A2C, SAC, DDPG or TD3."
         )
-    data.check_actions(data.spaces.action)
+    data.check_actions(data.spaces)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         agent.initialize(data.spaces)

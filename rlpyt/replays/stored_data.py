@@ -10,13 +10,25 @@ from typing import NamedTuple, Self
 
 import gymnasium
 import numpy as np
+import torch
 
+from rlpyt.functional import legal_choices
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.replays.interface import SamplesToBuffer
 from rlpyt.replays.minari import MinariDataset, load_minari, save_minari
 from rlpyt.replays.replay_buffer import ReplayBuffer
 from rlpyt.replays.storage import named_leaves
-from rlpyt.spaces import EnvSpaces, Space, arrays_to_rows, choice_sizes, leaf_spaces, null_action, null_value
+from rlpyt.spaces import (
+    MASK,
+    EnvSpaces,
+    Space,
+    arrays_to_rows,
+    choice_sizes,
+    has_mask,
+    leaf_spaces,
+    null_action,
+    null_value,
+)
 from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_leaves
 
 
@@ -265,23 +277,38 @@ class StoredData:
                     f"Stored data: the {name} space is {own}, and that of the environment is {other}; expected the "
                     "same shapes and dtypes. Give data of this environment, or wrap it as the one of the data was."
                 )
-        self.check_actions(spaces.action)
+        self.check_actions(spaces)
 
-    def check_actions(self, space: Space) -> None:
-        """Refuse actions outside of the bounds of a space, or of a Box in it.
+    def check_actions(self, spaces: EnvSpaces) -> None:
+        """Refuse actions outside of the bounds of a Box, or that the mask of their row forbids.
 
         Raises:
             ValueError: if there is one.
         """
-        for (name, taken), box in zip(named_leaves(self.rows.action).items(), leaf_spaces(space), strict=True):
-            if not isinstance(box, gymnasium.spaces.Box):
+        valid, choices = self.rows.valid, []
+        for (name, x), space in zip(named_leaves(self.rows.action).items(), leaf_spaces(spaces.action), strict=True):
+            action = x[valid]
+            if not isinstance(space, gymnasium.spaces.Box):
+                choices.append(action.reshape(len(action), -1).astype(np.int64))
                 continue
-            action = taken[self.rows.valid]
-            if (action < box.low - 1e-4 * abs(box.low)).any() or (action > box.high + 1e-4 * abs(box.high)).any():
+            low, high = space.low, space.high
+            if (action < low - 1e-4 * abs(low)).any() or (action > high + 1e-4 * abs(high)).any():
                 raise ValueError(
                     f"Stored data: actions{f' of {name}' if name else ''} go from {action.min(0)} to {action.max(0)}; "
-                    f"expected them within the bounds of the environment, {box.low} to {box.high}. Scale them, or clip "
-                    "them with np.clip."
+                    f"expected them within the bounds of the environment, {low} to {high}. Scale them, or clip them "
+                    "with np.clip."
+                )
+        if has_mask(spaces):
+            sizes = choice_sizes(spaces.action)
+            mask = self.rows.observation[MASK][valid].reshape(-1, sum(sizes))
+            places = np.concatenate(choices, 1) + np.cumsum([0, *sizes[:-1]])
+            allowed = legal_choices(torch.from_numpy(mask), sizes).numpy()
+            legal: np.ndarray = np.take_along_axis(allowed, places, 1).all(1)
+            if not legal.all():
+                raise ValueError(
+                    f"Stored data: the mask of step {legal.argmin()} forbids the action that was taken there, as do "
+                    f"those of {np.count_nonzero(~legal)} of {len(legal)} steps; expected legal actions. Give each "
+                    f"step the mask of the observation before its action, or leave out the key {MASK!r}."
                 )
 
     def columns(self, n: int, before: int, after: int) -> SamplesToBuffer:

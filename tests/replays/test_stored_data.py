@@ -324,6 +324,29 @@ def test_data_of_another_environment_are_refused() -> None:
         wide.check_fits(both._replace(action=narrow))
 
 
+@pytest.mark.parametrize(
+    ("action_space", "good", "bad"),
+    [
+        (spaces.Discrete(3, start=2), [2, 4, 2, 4, 2], [2, 4, 2, 3, 2]),
+        (
+            spaces.MultiDiscrete([2, 1]),
+            [[0, 0], [0, 0], [0, 0], [0, 0], [0, 0]],
+            [[0, 0], [0, 0], [1, 0], [0, 0], [1, 0]],
+        ),
+    ],
+)
+def test_actions_that_a_mask_forbids_are_refused(action_space: Any, good: Any, bad: Any) -> None:
+    space = spaces.Dict(x=spaces.Box(0, 99, (1,), np.float64), action_mask=spaces.MultiBinary(3))
+    both, given = EnvSpaces(space, action_space), two_episodes()
+    masks = np.tile(np.array([1, 0, 1], np.int8), (5, 1))
+    given |= {name: dict(x=given[name], action_mask=masks) for name in ("observations", "next_observations")}
+    StoredData.from_arrays(both, **{**given, "actions": np.array(good)}).check_fits(both)
+    first = next(t for t in range(5) if bad[t] != good[t])
+    n = sum(x != y for x, y in zip(good, bad, strict=True))
+    with pytest.raises(ValueError, match=f"mask of step {first} forbids the action .* of {n} of 5 steps"):
+        StoredData.from_arrays(both, **{**given, "actions": np.array(bad)}).check_fits(both)
+
+
 # ---- beside new rows ----
 
 
