@@ -303,7 +303,7 @@ class StoredData:
             mask = self.rows.observation[MASK][valid].reshape(-1, sum(sizes))
             places = np.concatenate(choices, 1) + np.cumsum([0, *sizes[:-1]])
             allowed = legal_choices(torch.from_numpy(mask), sizes).numpy()
-            legal: np.ndarray = np.take_along_axis(allowed, places, 1).all(1)
+            legal = np.logical_and.reduce(np.take_along_axis(allowed, places, 1), axis=1)
             if not legal.all():
                 raise ValueError(
                     f"Stored data: the mask of step {legal.argmin()} forbids the action that was taken there, as do "
