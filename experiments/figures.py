@@ -61,7 +61,6 @@ LARGE_BATCHES = (  # eight times as large and as rare as by default, which a GPU
     "--algo.target-update-interval 125 --algo.eps-steps 1e5 --algo.replay-size 500000 --log-interval-steps 125000 "
     "--sampler.eval-n-envs 10"
 )
-ON_A_GPU = "Four frames to a step. On a GPU add `--device cuda:0 --algo.replay-on-device`."
 
 Curves: TypeAlias = dict[str, dict[int, list[tuple[float, float]]]]
 """Method -> seed -> steps and returns of its evaluations."""
@@ -134,10 +133,11 @@ def of_atari(game: str) -> dict[str, Figure]:
         Line("ppo"),
     )
     learners = tuple(Line(algo, LARGE_BATCHES) for algo in ("dqn", "double_dqn", "c51", "qrdqn", "iqn", "rainbow"))
+    about = "Four frames to a step. On a GPU add `--device cuda:0 --algo.replay-on-device`."
     key = game.lower()
     return {
         f"{key}_pg": Figure(f"ALE/{game}-v5", 10_000_000, actors, seeds=2),
-        f"{key}_dqn": Figure(f"ALE/{game}-v5", 2_000_000, (*learners, Line("r2d1")), seeds=2, about=ON_A_GPU),
+        f"{key}_dqn": Figure(f"ALE/{game}-v5", 2_000_000, (*learners, Line("r2d1")), seeds=2, about=about),
     }
 
 

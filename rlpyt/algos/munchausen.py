@@ -5,7 +5,7 @@ Source: Vieillard et al. 2020, arXiv:2007.14430.
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import torch
 
@@ -20,7 +20,6 @@ from rlpyt.settings import Hyper, refuse_together
 class _Learner(Protocol):
     """What the targets need of an algorithm."""
 
-    agent_kind: ClassVar[str]
     agent: QAgent
     warmup_T: int
     munchausen_lowest: float

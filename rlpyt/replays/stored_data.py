@@ -299,17 +299,20 @@ class StoredData:
                     "with np.clip."
                 )
         if has_mask(spaces):
-            sizes = choice_sizes(spaces.action)
-            mask = self.rows.observation[MASK][valid].reshape(-1, sum(sizes))
-            places = np.concatenate(choices, 1) + np.cumsum([0, *sizes[:-1]])
-            allowed = legal_choices(torch.from_numpy(mask), sizes).numpy()
-            legal = np.logical_and.reduce(np.take_along_axis(allowed, places, 1), axis=1)
-            if not legal.all():
-                raise ValueError(
-                    f"Stored data: the mask of step {legal.argmin()} forbids the action that was taken there, as do "
-                    f"those of {np.count_nonzero(~legal)} of {len(legal)} steps; expected legal actions. Give each "
-                    f"step the mask of the observation before its action, or leave out the key {MASK!r}."
-                )
+            self._check_legal(np.concatenate(choices, 1), choice_sizes(spaces.action))
+
+    def _check_legal(self, choices: np.ndarray, sizes: list[int]) -> None:
+        """Refuse choices [n_steps, len(sizes)] that masks forbid."""
+        mask = self.rows.observation[MASK][self.rows.valid].reshape(-1, sum(sizes))
+        places = choices + np.cumsum([0, *sizes[:-1]])
+        allowed = legal_choices(torch.from_numpy(mask), sizes).numpy()
+        legal = np.logical_and.reduce(np.take_along_axis(allowed, places, 1), axis=1)
+        if not legal.all():
+            raise ValueError(
+                f"Stored data: the mask of step {legal.argmin()} forbids the action that was taken there, as do those "
+                f"of {np.count_nonzero(~legal)} of {len(legal)} steps; expected legal actions. Give each step the mask "
+                f"of the observation before its action, or leave out the key {MASK!r}."
+            )
 
     def columns(self, n: int, before: int, after: int) -> SamplesToBuffer:
         """Return the rows cut into columns of equal length, as those of several environments, [T, n].
